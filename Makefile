@@ -1,0 +1,60 @@
+# Everything below works on a machine that has python3 (3.11 or later), make and git.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= auto
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test test-long check format bench bench-peers lock traceability clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+# Two stamps: what a user needs, and what a developer needs besides. Each is made anew when its lock changes.
+# Byte code is compiled on install: a cold command would pay for it each time otherwise.
+$(VENV)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "phasegate needs Python 3.11 or later; try: make PYTHON=python3.12" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	@$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --no-index --editable .
+	@$(BIN)/python -m compileall -q src
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	@touch $@
+
+demo: $(VENV)/.runtime ## the product at work in a throw-away folder
+	@$(BIN)/phasegate demo
+
+test: $(VENV)/.dev ## all tests but the long ones
+	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long"
+
+test-long: $(VENV)/.dev ## all tests, in the nightly profile
+	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q
+
+check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python tools/traceability.py --check
+
+format: $(VENV)/.dev ## format the code and mend what ruff can mend
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+bench: $(VENV)/.dev ## measure against the goals, as ratios within one run
+	@$(BIN)/python -m bench
+
+traceability: $(VENV)/.dev ## write docs/TRACEABILITY.md from the markers in the tests
+	@$(BIN)/python tools/traceability.py
+
+lock: ## resolve the locked requirements anew
+	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet pip-tools
+	@cd requirements && for f in build runtime dev; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
+	  --allow-unsafe --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o $$f.txt $$f.in; done
+
+clean: ## remove what make made
+	@rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

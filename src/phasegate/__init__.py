@@ -1,0 +1,1 @@
+"""Phasegate: a spec-driven orchestrator for coding agents."""

@@ -1,0 +1,1 @@
+"""Evidence, gathered by us: deliverables, tests, linter, coverage, commits."""

@@ -1,0 +1,1 @@
+"""Decide, act, record, again."""

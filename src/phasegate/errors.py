@@ -1,0 +1,40 @@
+"""What can go wrong, sorted by who must act."""
+
+from __future__ import annotations
+
+
+class PhasegateError(Exception):
+    """Shown to the person without a traceback: what happened, where, and what to do next."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ConfigError(PhasegateError):
+    """The person must act: an argument, a file of theirs, a name."""
+
+    exit_code = 2
+
+
+class EnvironmentUnavailable(PhasegateError):
+    """The machine must change: a program is missing or too old."""
+
+    exit_code = 3
+
+
+class StateConflict(PhasegateError):
+    """Somebody else acts, or the state moved on, or the store is damaged."""
+
+    exit_code = 4
+
+
+class TemplateNotFound(ConfigError):
+    """Neither the agent's template nor the BASE template of a phase exists."""
+
+
+class MissingReviewMarker(PhasegateError):
+    """An answer that needs a verdict has none. Never a pass."""

@@ -1,0 +1,1 @@
+"""What happened: the store, the state.json view, the audit trail, artifacts."""

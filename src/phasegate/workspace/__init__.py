@@ -1,0 +1,1 @@
+"""All git: worktrees, what changed, harvest, merge."""
