@@ -1,0 +1,81 @@
+"""The command line: one table of commands, each loaded only when it is called."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from phasegate.errors import PhasegateError
+
+# name -> (module below this package, object in it, one line of help). The help page shows these lines without loading anything.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and loads one when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, name, _ = entry
+        command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command '{args[0]}'.{_did_you_mean(args[0])}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
+
+
+def _did_you_mean(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, COMMANDS, n=1)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="phasegate", message="phasegate %(version)s")
+@click.pass_context
+def app(ctx: click.Context) -> None:
+    """Take a feature through phases and gates, carried out by coding agents and decided by evidence."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and turn its end into an exit code: 0 done, 1 the answer is no, 2 to 4 an error, 70 our fault."""
+    try:
+        result = app.main(args=arguments, prog_name="phasegate", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        return 130
+    except PhasegateError as error:
+        show_error(error)
+        return error.exit_code
+    return result if isinstance(result, int) else 0
+
+
+def show_error(error: PhasegateError) -> None:
+    """Say what happened and what to do next, on stderr."""
+    print(f"phasegate: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"  hint: {error.hint}", file=sys.stderr)

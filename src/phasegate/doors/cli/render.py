@@ -1,0 +1,37 @@
+"""How results are shown: text for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from phasegate.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option: Callable[[F], F] = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object instead of text."
+)
+
+
+def show(data: object, text: str, as_json: bool) -> None:
+    """Write the result to stdout: `data` as JSON, or `text` as it is."""
+    if as_json:
+        click.echo(msgspec.json.encode(data).decode())
+    elif text:
+        click.echo(text)
+
+
+def read_input(source: str) -> bytes:
+    """The bytes of a file, or of stdin for `-`; a file that cannot be read is the person's to mend."""
+    if source == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {source}: {error.strerror}", "name a readable file, or - for stdin") from error
