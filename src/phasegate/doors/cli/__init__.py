@@ -9,7 +9,7 @@ import click
 
 from phasegate.errors import PhasegateError
 
-# name -> (module below this package, object in it, one line of help). The help page shows these lines without loading anything.
+# name -> (module below this package, object in it, help line). The help page shows the lines without loading any.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
