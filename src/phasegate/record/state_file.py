@@ -34,7 +34,7 @@ def read_state(path: str) -> object:
 
 
 def _parse(text: str) -> object:
-    """Parse JSON with the scanner inside `json`: the package imports `re`, which costs more than the rest of the hook."""
+    """Parse JSON with the scanner inside `json`: the package imports `re`, and that costs more than the whole hook."""
     try:
         from _json import make_scanner
     except ImportError:  # another Python than CPython
