@@ -42,7 +42,7 @@ def _parse(text: str) -> object:
 
         return loads(text)
     text = text.strip(" \t\n\r")
-    value, end = make_scanner(_Plain)(text, 0)
+    value, end = make_scanner(_Plain)(text, 0)  # type: ignore[arg-type]  # the stub knows only json's own class
     if end != len(text):
         raise ValueError("text after the JSON value")
     return value
