@@ -197,7 +197,7 @@ PLANTED = (
     Planted("core.hooksPath", _hooks_path),
     Planted("hooks", _hooks),
     Planted("a clean filter", _clean_filter),
-    Planted("a smudge filter", _smudge_filter, (("checkout-index", "-f", "-a"),)),
+    Planted("a smudge filter", _smudge_filter, (("worktree", "add", "-q", "--detach", "../.elsewhere"),)),
     Planted("diff.external", _diff_external),
     Planted("a textconv", _textconv),
     Planted("a merge driver", _merge_driver),
