@@ -5,6 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.export import export
+from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
+from phasegate.workspace.saving import save
+from phasegate.workspace.upkeep import Renewed, bring_up_to_date, remove_checkout, start_over
 from support.git_project import (
     SLUG,
     TERMS,
@@ -19,12 +25,6 @@ from support.git_project import (
     write,
 )
 from support.planted import PLANTED, Planted, Room
-
-from phasegate.workspace.checkout import Checkout
-from phasegate.workspace.export import export
-from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
-from phasegate.workspace.saving import save
-from phasegate.workspace.upkeep import Renewed, bring_up_to_date, remove_checkout, start_over
 
 WORK = "def login():\n    return True\n"
 ALLOWED = ("src/login.py", ".gitattributes")
@@ -82,7 +82,9 @@ def test_a_planted_state_is_gone_from_a_checkout_that_is_made_anew(tmp_path: Pat
 
 
 @pytest.mark.demand("D6.e")
-@pytest.mark.parametrize("planted", [PLANTED[0], PLANTED[2], PLANTED[12], PLANTED[14]], ids=lambda planted: planted.name)
+@pytest.mark.parametrize(
+    "planted", [PLANTED[0], PLANTED[2], PLANTED[12], PLANTED[14]], ids=lambda planted: planted.name
+)
 def test_a_changed_git_directory_is_seen(tmp_path: Path, planted: Planted) -> None:
     checkout = make_checkout(make_repository(tmp_path / "project"))
     assert seen_in(checkout).git_directory == ()
