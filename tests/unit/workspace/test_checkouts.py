@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.workspace.checkout import Assignment, find_checkout, list_checkouts
+from phasegate.workspace.checkout import Assignment, Checkout, find_checkout, list_checkouts
 from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, finish_merge, prepare_merge
 from phasegate.workspace.planting import object_stores
-from phasegate.workspace.repository import open_repository
+from phasegate.workspace.repository import Repository, open_repository
 from phasegate.workspace.saving import saved_work
 from phasegate.workspace.upkeep import (
     Removed,
@@ -40,7 +40,7 @@ from support.git_project import (
 )
 
 
-def _merge(repository, source: str, target: str = f"feat/{SLUG}") -> None:  # type: ignore[no-untyped-def]
+def _merge(repository: Repository, source: str, target: str = f"feat/{SLUG}") -> None:
     prepared = prepare_merge(repository, source, target, "Merge", US)
     assert isinstance(prepared, Prepared)
     assert isinstance(finish_merge(repository, prepared), AlreadyMerged)
@@ -236,7 +236,7 @@ def test_a_package_that_has_commits_goes_on_with_them(tmp_path: Path) -> None:
     assert again.start == branch_of(checkout)
 
 
-def _two_packages(tmp_path: Path, other: str):  # type: ignore[no-untyped-def]
+def _two_packages(tmp_path: Path, other: str) -> tuple[Repository, Checkout]:
     """WP01 has work on its branch; WP02 was merged meanwhile."""
     repository = make_repository(tmp_path / "project")
     checkout = make_checkout(repository, "WP01")
@@ -250,7 +250,7 @@ def _two_packages(tmp_path: Path, other: str):  # type: ignore[no-untyped-def]
 
 
 def test_bringing_up_to_date_puts_the_work_on_top_of_the_features(tmp_path: Path) -> None:
-    repository, checkout = _two_packages(tmp_path, "src/auth.py")
+    _, checkout = _two_packages(tmp_path, "src/auth.py")
     renewed = bring_up_to_date(checkout, TERMS)
     assert isinstance(renewed, Renewed)
     assert renewed.checkout.conflicts == ()
