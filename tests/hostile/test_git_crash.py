@@ -38,7 +38,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support.git_project import *
-from phasegate.workspace.merge import *
+from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
 from phasegate.workspace.repository import open_repository
 from phasegate.workspace.upkeep import remove_checkout
 repository = open_repository(Path({root!r}))
@@ -190,35 +190,40 @@ def test_the_lock_is_held_until_the_git_of_a_dead_holder_has_ended(tmp_path: Pat
     slow = tmp_path / "bin/git"
     pipe = tmp_path / "go"
     os.mkfifo(pipe)
-    write(tmp_path, {"bin/git": f'#!/bin/sh\ncase "$*" in *update-ref*) echo at-work >&2; read line < {pipe};; esac\n'})
+    write(tmp_path, {"bin/git": f'#!/bin/sh\ncase "$*" in *update-ref*) read line < {pipe};; esac\n'})
     slow.write_text(slow.read_text() + f'exec {real} "$@"\n')
     slow.chmod(0o755)
+    main = git(repository.root, "rev-parse", "main").strip()
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    move = f'move_refs(repository, lock, [Move("refs/heads/new", None, "{main}")], "test")'
+    holder = _lock_user(repository, move, environment)
+    while "update-ref" not in _children_of(holder.pid):
+        assert holder.poll() is None
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.communicate()
+    waiter = _lock_user(repository, 'print("has it", flush=True)', {**os.environ})
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiter.wait(0.5)
+    pipe.write_text("go\n")
+    assert waiter.communicate(timeout=60)[0] == "has it\n"
+
+
+def _lock_user(repository: Repository, action: str, environment: dict[str, str]) -> subprocess.Popen[str]:
+    """A process that is about to take the lock of the repository, and to do something under it."""
     code = f"""
 from pathlib import Path
 from phasegate.workspace.lock import repository_lock
 from phasegate.workspace.refs import Move, move_refs
 from phasegate.workspace.repository import open_repository
 repository = open_repository(Path({str(repository.root)!r}))
+print("asks", flush=True)
 with repository_lock(repository) as lock:
-    print("holds", flush=True)
-    move_refs(repository, lock, [Move("refs/heads/new", None, {git(repository.root, "rev-parse", "main").strip()!r})], "t")
+    {action}
 """
-    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "holds\n"
-    while "update-ref" not in _children_of(holder.pid):
-        assert holder.poll() is None
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.communicate()
-    waiter = subprocess.Popen(
-        [sys.executable, "-c", code.replace('"holds"', '"mine"').split("    move_refs")[0]], stdout=-1
-    )
-    with pytest.raises(subprocess.TimeoutExpired):
-        waiter.wait(0.5)
-    pipe.write_text("go\n")
-    assert waiter.communicate(timeout=60)[0] == b"mine\n"
-    assert git(repository.root, "rev-parse", "new") == git(repository.root, "rev-parse", "main")
+    user = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True)
+    assert user.stdout is not None
+    assert user.stdout.readline() == "asks\n"
+    return user
 
 
 def _children_of(pid: int) -> str:
