@@ -21,9 +21,12 @@ _MEMORY = Path("/dev/shm")
 
 
 @contextmanager
-def large_repository(files: int) -> Iterator[Repository]:
-    """A repository whose `main` has so many small files, 50 in a folder."""
-    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as room:
+def large_repository(files: int, *, in_memory: bool) -> Iterator[Repository]:
+    """A repository whose `main` has so many small files, 50 in a folder.
+
+    In memory where that can be: on a disk, the time to make a file varies by a factor of seven from run to run.
+    """
+    with tempfile.TemporaryDirectory(dir=_MEMORY if in_memory and _MEMORY.is_dir() else None) as room:
         root = Path(room) / "project"
         subprocess.run(["git", "init", "--quiet", "-b", "main", str(root)], check=True)
         subprocess.run(["git", "fast-import", "--quiet"], cwd=root, input=_stream(files), check=True)

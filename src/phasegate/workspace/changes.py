@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.errors import StateConflict
 from phasegate.rules.scope import LITTER, Change, ChangeKind, Mode
 from phasegate.workspace.agent_git import fingerprint, read_index
 from phasegate.workspace.checkout import Checkout, ignore_rules_of, opened_root, records_folder, start_from
@@ -71,6 +72,10 @@ def observe(
             planted = _planted(root, checkout)
     except LimitReached as error:
         return TooMuch(error.what, error.limit)
+    except OSError as error:
+        raise StateConflict(
+            f"{record.folder} cannot be read: {error}", "Something still writes there, perhaps."
+        ) from error
     return _observation(surveyed, start.snapshot, history, staged, planted)
 
 

@@ -18,7 +18,7 @@ import msgspec
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.workspace.disk import opened_folder
 from phasegate.workspace.ignore import IgnoreRules
-from phasegate.workspace.index_file import Snapshot, read_snapshot
+from phasegate.workspace.index_file import Snapshot, entry_of, read_snapshot
 from phasegate.workspace.repository import Repository, read_blobs
 from phasegate.workspace.survey import Start
 
@@ -171,7 +171,8 @@ def ignore_rules_of(repository: Repository, snapshot: Snapshot, litter: tuple[st
 
     def load() -> IgnoreRules:
         named = {folder: names[".gitignore"] for folder, names in snapshot.folders.items() if ".gitignore" in names}
-        ids = {folder: entry.id_text for folder, entry in named.items() if entry.mode_text.startswith("100")}
+        entries = {folder: entry_of(state) for folder, state in named.items()}
+        ids = {folder: entry.id_text for folder, entry in entries.items() if entry.mode_text.startswith("100")}
         contents = read_blobs(repository.place(), ids.values())
         return IgnoreRules({folder: contents[object_id] for folder, object_id in ids.items()}, litter)
 

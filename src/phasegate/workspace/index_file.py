@@ -13,49 +13,45 @@ from typing import NamedTuple
 
 from phasegate.errors import StateConflict
 
-_ENTRY = struct.Struct(">10I")
 _NAMES = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
-_EXTENDED = 0x4000
+_EXTENDED, _LENGTH = 0x4000, 0xFFF
+_HEADER_BYTES, _STATE_BYTES = 12, 40
 LOW = 0xFFFFFFFF  # the index keeps 32 bits of size and inode
 SECOND_NS = 10**9
 
+State = tuple[int, int, int, int, int, bytes]  # ctime_ns, mtime_ns, inode, size, mode, object id
+Folders = dict[str, dict[str, State]]
+
 
 class Entry(NamedTuple):
-    """A tracked file: what git has of it, and how it lay on the disk."""
+    """What git has of a tracked file."""
 
-    ctime_ns: int
-    mtime_ns: int
-    inode: int
-    size: int
-    mode: int
-    object_id: bytes
-
-    @property
-    def mode_text(self) -> str:
-        return f"{self.mode:06o}"
-
-    @property
-    def id_text(self) -> str:
-        return self.object_id.hex()
+    mode_text: str
+    id_text: str
 
 
 class Snapshot:
     """All tracked files, by folder and name. Folders are `""` and `"a/b"`."""
 
-    def __init__(self, folders: dict[str, dict[str, Entry]]) -> None:
+    def __init__(self, folders: Folders) -> None:
         self.folders = folders
         self.parents = _with_parents(folders)
 
     def get(self, path: str) -> Entry | None:
         folder, _, name = path.rpartition("/")
-        return self.folders.get(folder, {}).get(name)
+        state = self.folders.get(folder, {}).get(name)
+        return None if state is None else entry_of(state)
 
     def __iter__(self) -> Iterator[str]:
         for folder, names in self.folders.items():
             yield from (f"{folder}/{name}" if folder else name for name in names)
 
 
-def _with_parents(folders: dict[str, dict[str, Entry]]) -> set[str]:
+def entry_of(state: State) -> Entry:
+    return Entry(f"{state[4]:06o}", state[5].hex())
+
+
+def _with_parents(folders: Folders) -> set[str]:
     """Every folder that holds a tracked file at some depth."""
     found = set(folders)
     for folder in folders:
@@ -65,31 +61,32 @@ def _with_parents(folders: dict[str, dict[str, Entry]]) -> set[str]:
 
 
 def read_snapshot(data: bytes, hash_name: str) -> Snapshot:
-    """Read an index that our own git wrote. Its order keeps the files of a folder together, mostly."""
+    """Read an index that our own git wrote."""
     signature, version, count = struct.unpack_from(">4sII", data)
     if signature != b"DIRC" or version not in (2, 3):
         raise StateConflict("the record of a checkout cannot be read", "Remove the checkout: its work is saved first.")
-    id_bytes = 20 if hash_name == "sha1" else 32
-    folders: dict[str, dict[str, Entry]] = {}
-    for path, entry in _entries(data, count, id_bytes):
-        folder, _, name = path.rpartition("/")
-        try:
-            folders[folder][name] = entry
-        except KeyError:
-            folders[folder] = {name: entry}
-    return Snapshot(folders)
+    return Snapshot(_folders(data, count, 20 if hash_name == "sha1" else 32))
 
 
-def _entries(data: bytes, count: int, id_bytes: int) -> Iterator[tuple[str, Entry]]:
-    unpack, find = _ENTRY.unpack_from, data.index
-    make = tuple.__new__  # a tenth of a second for 100 000 files
-    at = 12
+def _folders(data: bytes, count: int, id_bytes: int) -> Folders:
+    """One loop without a call that can be avoided: 2 microseconds a file."""
+    unpack = struct.Struct(f">4I4x2I8xI{id_bytes}sH").unpack_from
+    found: Folders = {}
+    current: dict[str, State] = {}
+    last: bytes | None = None
+    at = _HEADER_BYTES
     for _ in range(count):
-        ctime, ctime_ns, mtime, mtime_ns, _device, inode, mode, _user, _group, size = unpack(data, at)
-        flags_at = at + 40 + id_bytes
-        start = flags_at + (4 if data[flags_at] & (_EXTENDED >> 8) else 2)
-        end = find(0, start)
+        ctime, ctime_ns, mtime, mtime_ns, inode, mode, size, object_id, flags = unpack(data, at)
+        start = at + _STATE_BYTES + id_bytes + (4 if flags & _EXTENDED else 2)
+        length = flags & _LENGTH
+        end = start + length if length < _LENGTH else data.index(0, start)
+        cut = data.rfind(b"/", start, end)
+        folder = b"" if cut < 0 else data[start:cut]
+        if folder != last:
+            last = folder
+            current = found.setdefault(folder.decode(*_NAMES), {})
         times = (ctime * SECOND_NS + ctime_ns, mtime * SECOND_NS + mtime_ns)
-        entry = make(Entry, (*times, inode, size, mode, data[at + 40 : flags_at]))
-        yield data[start:end].decode(*_NAMES), entry
+        name = data[(start if cut < 0 else cut + 1) : end].decode(*_NAMES)
+        current[name] = (*times, inode, size, mode, object_id)
         at += (end - at + 8) & ~7
+    return found

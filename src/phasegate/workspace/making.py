@@ -27,10 +27,10 @@ from phasegate.workspace.disk import opened_folder
 from phasegate.workspace.git import Identity, git
 from phasegate.workspace.lock import checkout_lock
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.planting import Seedling, write_agents_git, write_files
+from phasegate.workspace.planting import Seedling, mend_files, write_agents_git, write_files
 from phasegate.workspace.removal import removal_room, remove_tree
 from phasegate.workspace.repository import Repository, keep_out_of_git
-from phasegate.workspace.survey import dirty_paths
+from phasegate.workspace.survey import sweep
 
 _POOL = "pool"
 _MOST_IN_POOL = 4
@@ -128,26 +128,30 @@ class _Making:
         self._records.mkdir(parents=True, exist_ok=True)
         index = self._records / "index.new"
         index.unlink(missing_ok=True)
-        if used is None or not self._swept(used, index):
+        if used is None or not self._mended(used, index):
+            index.unlink(missing_ok=True)
             remove_tree(self._staging)
             self._staging.mkdir()
-        write_files(self._repository, self._staging, index, self._begin.start)
+            write_files(self._repository, self._staging, index, self._begin.start)
         record = self._planted(folder, index)
         index.replace(self._records / "index")
         write_record(self._records, record)
         self._staging.rename(folder)
         return Checkout(self._repository, self._assignment, record, self._begin.conflicts)
 
-    def _swept(self, used: _Used, index: Path) -> bool:
-        """Take out everything that is not as we once left it: ignored files and empty folders too."""
+    def _mended(self, used: _Used, index: Path) -> bool:
+        """Take out all that is not as we once left it, ignored files and empty folders too; write what is lost."""
         record = replace(used.record, folder=str(self._staging), set_aside=())
+        start = start_from(used.index_data, record, self._repository)
         try:
             with opened_root(record) as root, removal_room(self._staging.parent) as room:
-                for path in (".git", *dirty_paths(root, start_from(used.index_data, record, self._repository))):
+                swept = sweep(root, start)
+                for path in (".git", *swept.dirty):
                     room.take_beneath(root, path)
+            index.write_bytes(used.index_data)
+            mend_files(self._repository, self._staging, index, swept.lost, record.start, self._begin.start)
         except (OSError, StateConflict):
             return False
-        index.write_bytes(used.index_data)
         return True
 
     def _planted(self, folder: Path, index: Path) -> Record:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +23,18 @@ class Seedling(NamedTuple):
 
 
 def write_files(repository: Repository, folder: Path, index: Path, commit: str) -> None:
-    """Bring a folder to the files of a commit. An index that describes the folder saves what is there already."""
-    git(repository.place(index, folder), "read-tree", "--reset", "-u", commit)
+    """Fill an empty folder with the files of a commit."""
+    git(repository.place(index, folder), "read-tree", "-m", "-u", commit)
+
+
+def mend_files(repository: Repository, folder: Path, index: Path, lost: Sequence[str], old: str, new: str) -> None:
+    """Bring a folder from one commit to another. Its index is true but for the lost files: only those are written."""
+    place = repository.place(index, folder)
+    if lost:
+        names = b"".join(os.fsencode(path) + b"\0" for path in lost)
+        git(place, "checkout-index", "--force", "--index", "-z", "--stdin", stdin=names)
+    if old != new:
+        git(place, "read-tree", "-m", "-u", old, new)
 
 
 def write_agents_git(repository: Repository, folder: Path, index: Path, seedling: Seedling) -> int:

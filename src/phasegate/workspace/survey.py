@@ -23,10 +23,10 @@ from phasegate.workspace.disk import (
     opened_folder,
 )
 from phasegate.workspace.ignore import IgnoreRules
-from phasegate.workspace.index_file import LOW, Entry, Snapshot
+from phasegate.workspace.index_file import LOW, Snapshot, State, entry_of
 
 GIT_LINK = 0o160000
-_NO_FILES: dict[str, Entry] = {}
+_NO_FILES: dict[str, State] = {}
 
 
 class Start(NamedTuple):
@@ -53,11 +53,19 @@ def survey(root: int, start: Start, ignore_rules: Callable[[], IgnoreRules], lim
     return Survey(walk.found, walk.missing(), walk.ignored)
 
 
-def dirty_paths(root: int, start: Start) -> list[str]:
-    """Every path that must go before the checkout is as it was: changed files, and all that is new, ignored or not."""
+class Sweeping(NamedTuple):
+    """What must go before a checkout is as it was, new or changed, ignored or not; and what must be written then."""
+
+    dirty: list[str]
+    lost: list[str]
+
+
+def sweep(root: int, start: Start) -> Sweeping:
+    """Name everything that is not as we left it, without a look at it."""
     walk = _Sweep(root, start, Limits())
     walk.folder(root, "", 0)
-    return walk.dirty
+    tracked = [path for path in walk.dirty if start.snapshot.get(path) is not None]
+    return Sweeping(walk.dirty, sorted({*walk.missing(), *tracked}))
 
 
 class _Walk:
@@ -84,32 +92,36 @@ class _Walk:
             if folder or not (name == ".git" or name in self._start.set_aside):
                 self._unknown(descriptor, name, prefix + name, is_folder, depth)
 
-    def _files(self, descriptor: int, known: dict[str, Entry], prefix: str) -> tuple[list[tuple[str, bool]], int]:
-        """The hot loop: all names of a folder. Gives the unknown ones, and how many known ones there are."""
-        stamp_ns = self._start.stamp_ns
+    def _files(self, descriptor: int, known: dict[str, State], prefix: str) -> tuple[list[tuple[str, bool]], int]:
+        """The hot loop: all names of a folder. Gives the unknown ones, and how many known ones there are.
+
+        A list of names and a plain `stat` of each is a fifth faster than `scandir`, which makes an object for each.
+        """
+        stamp_ns, get, look_at = self._start.stamp_ns, known.get, os.stat
         unknown: list[tuple[str, bool]] = []
         seen = 0
-        with os.scandir(descriptor) as entries:
-            for entry in entries:
-                was = known.get(entry.name)
-                if was is None:
-                    unknown.append((entry.name, entry.is_dir(follow_symlinks=False)))
-                    continue
-                about = entry.stat(follow_symlinks=False)
-                ctime_ns, mtime_ns, inode, size, mode, _ = was
-                seen += 1
-                if (
-                    about.st_ctime_ns == ctime_ns < stamp_ns
-                    and about.st_mtime_ns == mtime_ns < stamp_ns
-                    and about.st_ino & LOW == inode
-                    and about.st_size & LOW == size
-                ) or (mode == GIT_LINK and stat.S_ISDIR(about.st_mode)):
-                    continue
-                if stat.S_ISDIR(about.st_mode):
-                    self._lost.append(prefix + entry.name)
-                    unknown.append((entry.name, True))
-                else:
-                    self._changed(descriptor, entry.name, prefix + entry.name, about, was)
+        for name in names_in(descriptor):
+            was = get(name)
+            try:
+                about = look_at(name, dir_fd=descriptor, follow_symlinks=False)
+            except FileNotFoundError:  # something still works there: then it is gone
+                continue
+            if was is None:
+                unknown.append((name, stat.S_ISDIR(about.st_mode)))
+                continue
+            seen += 1
+            if (
+                about.st_ctime_ns == was[0] < stamp_ns
+                and about.st_mtime_ns == was[1] < stamp_ns
+                and about.st_ino & LOW == was[2]
+                and about.st_size & LOW == was[3]
+            ):
+                continue
+            if not stat.S_ISDIR(about.st_mode):
+                self._changed(descriptor, name, prefix + name, about, was)
+            elif was[4] != GIT_LINK:
+                self._lost.append(prefix + name)
+                unknown.append((name, True))
         return unknown, seen
 
     def _unknown(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
@@ -138,7 +150,7 @@ class _Walk:
     def _cannot_enter(self, path: str, why: str) -> None:
         self._closed.append(path)
 
-    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: Entry) -> None:
+    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: State) -> None:
         raise NotImplementedError
 
     def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
@@ -156,9 +168,9 @@ class _Look(_Walk):
         self._rules: IgnoreRules | None = None
         self._bytes = 0
 
-    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: Entry) -> None:
+    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: State) -> None:
         now = self._looked(descriptor, name, about)
-        if (now.mode, now.object_id) != (was.mode_text, was.id_text):
+        if (now.mode, now.object_id) != entry_of(was):
             self._keep(path, now)
 
     def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
@@ -204,7 +216,7 @@ class _Sweep(_Walk):
         super().__init__(root, start, limits)
         self.dirty: list[str] = []
 
-    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: Entry) -> None:
+    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: State) -> None:
         self.dirty.append(path)
 
     def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
