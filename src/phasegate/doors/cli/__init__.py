@@ -11,6 +11,7 @@ from phasegate.errors import PhasegateError
 
 # name -> (module below this package, object in it, one line of help). The help page shows these lines without loading anything.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "agent-file": ("agent_file", "agent_file", "List, copy and mend agent files and their prompt sections."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
 }
