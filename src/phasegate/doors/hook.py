@@ -10,7 +10,7 @@ from phasegate.rules.next_steps import EVENTS, next_steps
 
 
 def answer(arguments: list[str]) -> int | None:
-    """Print the block for these arguments; None when the full command line must look at them (help, mistakes, --json)."""
+    """Print the block for these arguments; None when the command line must look at them (help, mistakes, --json)."""
     options = _options(arguments)
     if options is None:
         return None

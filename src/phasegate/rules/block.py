@@ -1,10 +1,10 @@
 """The two blocks that end an agent's output: render, parse, check (N1-N3). Without `re`: the hook loads this.
 
-    ---                                        ---
-    SUGGESTED NEXT STEPS:                      STATUS: Risk assessment complete. Returning results to X.
-      [1] Continue to Phase 04 - Design        ---
-      [2] Show workflow status
-    ---
+---                                        ---
+SUGGESTED NEXT STEPS:                      STATUS: Risk assessment complete. Returning results to X.
+  [1] Continue to Phase 04 - Design        ---
+  [2] Show workflow status
+---
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def check_block(text: str, kind: str = "next-steps") -> list[str]:
 
 
 class _Found:
-    """The block nearest to the end of an output, in pieces. `---` also opens front matter, so the header is the anchor."""
+    """The block nearest to the end of an output, in pieces. The header is the anchor: `---` also opens front matter."""
 
     def __init__(self, text: str, kind: str) -> None:
         lines = text.split("\n")

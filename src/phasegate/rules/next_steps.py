@@ -10,7 +10,7 @@ COMPLETE = "Complete workflow and merge to main"
 UTILITY_ACTIVE = "Show workflow status"
 UTILITY_AFTER = "View project status"
 
-# Emission points that do not depend on the state's content. The first two need an active workflow (N8), the last two none.
+# Fixed texts. Gate failure and blocker need an active workflow, completion and cancellation speak without one (N8).
 _GATE_FAILED = ("Review gate failure details", "Retry gate check", "Escalate to human")
 _BLOCKER = ("Resolve blocker and retry", "Cancel workflow", UTILITY_ACTIVE)
 _COMPLETED = ("Start a new feature", "Run tests", UTILITY_AFTER)
