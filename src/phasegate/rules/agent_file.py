@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError
-from phasegate.rules.markdown import LineKind, Line, main_title, read_kinds, split_lines
+from phasegate.rules.markdown import Line, LineKind, main_title, read_kinds, split_lines
 
 PROMPTS = "SUGGESTED PROMPTS"
 PROTOCOL = "PROMPT EMISSION PROTOCOL"
@@ -57,7 +57,8 @@ def read_agent_file(text: str) -> AgentFile:
 
 def front_matter(file: AgentFile) -> list[str]:
     """The lines between the two delimiters at the top of the file; none: no front matter."""
-    return [line.text for line in file.lines[1 : _front_matter_length(file.lines) - 1]]
+    length = _front_matter_length(file.lines)
+    return [line.text for line in file.lines[1 : max(length - 1, 1)]]
 
 
 def looks_like_orchestrator(file: AgentFile) -> bool:
@@ -111,7 +112,7 @@ class _Outline:
         return next((n for n, found in self.titles.items() if found == title), None)
 
     def end_of_section(self, start: int) -> int:
-        """Where the section that starts here ends: at the next main heading, the closing line or the end of the file."""
+        """Where the section that starts here ends: at the next main heading, the closing line or the file's end."""
         following = bisect_right(self._starts, start)
         heading = self._starts[following] if following < len(self._starts) else len(self.kinds)
         return heading if self.closing is None or self.closing < start else min(heading, self.closing)
@@ -128,7 +129,7 @@ class _Outline:
         while end and self.kinds[end - 1] is LineKind.BLANK:
             end -= 1
         start = end
-        while start and self.kinds[start - 1] is LineKind.TEXT:
+        while start and self.kinds[start - 1] in (LineKind.TEXT, LineKind.QUOTE):
             start -= 1
         if start == end or (start and self.kinds[start - 1] is LineKind.MENU):
             return None

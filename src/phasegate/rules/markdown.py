@@ -14,11 +14,12 @@ from typing import NamedTuple
 _ENDINGS = re.compile(r"(\r\n|\n|\r)")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)$")
-_ITEM = re.compile(r"[ \t]*(?:[-+*]|(\d{1,9})[.)])(?:[ \t]+(?=\S)|[ \t]*$)")
+_ITEM = re.compile(r"([ \t]*(?:[-+*]|(\d{1,9})[.)]))(?:[ \t]+(?=\S)|[ \t]*$)")
 _RULE = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$")
 _UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*$")
 _MENU = re.compile(r"[ \t]*\[\d+\]")
-_CODE_INDENT = 4
+_TAB = 4  # also: text that is indented so far is code
+_DEEPEST_LIST = 20  # what is nested deeper is not looked into
 
 
 class LineKind(Enum):
@@ -34,7 +35,12 @@ class LineKind(Enum):
     MENU = auto()  # `[1] an option`: how a block is quoted without a fence
     RULE = auto()  # a thematic break, or the line under a heading of the other style
     CODE = auto()  # indented
+    QUOTE = auto()
     TEXT = auto()
+
+
+_PARAGRAPH = (LineKind.TEXT, LineKind.MENU)
+_LAZY = (*_PARAGRAPH, LineKind.TABLE)
 
 
 class Line(NamedTuple):
@@ -73,76 +79,96 @@ def read_kinds(lines: Sequence[Line], front_matter: int) -> Read:
 
 
 class _Scanner:
-    """Knows what is open at the end of the line before."""
+    """Knows what is open at the end of the line before. A list item has a scanner of its own for what it holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int = 0) -> None:
         self.opened_at: int | None = None
         self._closes: re.Pattern[str] | None = None
         self._inside = LineKind.FENCE
-        self._item = 0  # the column where the text of the open list item begins
         self._before = LineKind.BLANK
+        self._depth = depth
+        self._item: _Scanner | None = None
+        self._item_column = 0  # where the text of the open item begins
+        self._is_empty = True
 
-    def kind_of(self, text: str, number: int) -> LineKind:
-        kind = self._continued(text) if self._closes else self._started(text, number)
-        self._before = kind
-        return kind
+    def kind_of(self, text: str, number: int = 0) -> LineKind:
+        """What the next line is."""
+        if self._closes is not None:
+            self._before = self._continued(text)
+        elif not text.strip(" \t"):
+            self._before = self._blank(text)
+        else:
+            self._before = self._in_item(text) or self._at_margin(text, number)
+            self._is_empty = False
+        return self._before
+
+    def in_paragraph(self) -> bool:
+        """Whether the next line would go on with a paragraph, if only by being lazy about its indent."""
+        return self._item.in_paragraph() if self._item else self._closes is None and self._before in _PARAGRAPH
 
     def _continued(self, text: str) -> LineKind:
-        assert self._closes is not None
-        if self._closes.search(text):
+        if self._closes and self._closes.search(text):
             self._closes = self.opened_at = None
         return self._inside
 
-    def _started(self, text: str, number: int) -> LineKind:
-        if not text.strip(" \t"):
-            return LineKind.BLANK
-        kind = self._in_item(text) or self._at_margin(text)
-        if kind in (LineKind.FENCE, LineKind.COMMENT):
-            self._open(kind, text, number)
-        return kind
+    def _blank(self, text: str) -> LineKind:
+        if self._item:
+            is_empty = self._item._is_empty
+            self._item.kind_of(text)
+            self._item = None if is_empty else self._item
+        return LineKind.BLANK
 
     def _in_item(self, text: str) -> LineKind | None:
-        """LIST for a line that belongs to the open item: indented far enough, or a lazy continuation of its text."""
-        if not self._item:
+        """LIST for a line that belongs to the open item; what does not ends the item."""
+        if self._item is None:
             return None
-        if _indent(text) >= self._item or (self._before is LineKind.LIST and _plain_kind(text) is LineKind.TEXT):
+        if _indent(text) >= self._item_column:
+            self._item.kind_of(text.expandtabs(_TAB)[self._item_column :])
             return LineKind.LIST
-        self._item = 0
+        if self._item.in_paragraph() and not _ITEM.match(text) and _plain_kind(text) in _LAZY:
+            return LineKind.LIST
+        self._item = None
         return None
 
-    def _at_margin(self, text: str) -> LineKind:
-        paragraph = self._before in (LineKind.TEXT, LineKind.MENU)
-        if _indent(text) >= _CODE_INDENT:
+    def _at_margin(self, text: str, number: int) -> LineKind:
+        paragraph = self._before in _PARAGRAPH
+        if _indent(text) >= _TAB:
             return self._before if paragraph else LineKind.CODE
         if paragraph and _UNDERLINE.match(text):
             return LineKind.RULE
         if self._starts_item(text, paragraph):
             return LineKind.LIST
         kind = _plain_kind(text)
+        if kind in (LineKind.FENCE, LineKind.COMMENT):
+            self._open(kind, text, number)
         return LineKind.TABLE if kind is LineKind.TEXT and self._before is LineKind.TABLE else kind
 
     def _starts_item(self, text: str, paragraph: bool) -> bool:
         item = _ITEM.match(text)
         if not item or _RULE.match(text):
             return False
-        if paragraph and (item.end() == len(text) or item[1] not in (None, "1")):
+        if paragraph and (item.end() == len(text) or item[2] not in (None, "1")):
             return False  # neither an empty item nor one that counts from elsewhere breaks a paragraph
-        self._item = _indent(text[: item.end()] + "x")
+        marker, content = (len(text[:end].expandtabs(_TAB)) for end in (item.end(1), item.end()))
+        self._item_column = content if item.end() < len(text) and content - marker <= _TAB else marker + 1
+        self._item = _Scanner(self._depth + 1)
+        if self._depth < _DEEPEST_LIST:
+            self._item.kind_of(text.expandtabs(_TAB)[self._item_column :])
         return True
 
     def _open(self, kind: LineKind, text: str, number: int) -> None:
         if kind is LineKind.COMMENT:
             closes, rest = re.compile("-->"), text.partition("<!--")[2]
         else:
-            fence = text.strip(" \t")[0]
-            length = len(text.lstrip(" ")) - len(text.lstrip(" ").lstrip(fence))
-            closes, rest = re.compile(rf" {{0,3}}{fence}{{{length},}}[ \t]*$"), ""
+            bare = text.lstrip(" ")
+            length = len(bare) - len(bare.lstrip(bare[0]))
+            closes, rest = re.compile(rf"^ {{0,3}}{bare[0]}{{{length},}}[ \t]*$"), ""
         if not closes.search(rest):
             self._closes, self._inside, self.opened_at = closes, kind, number
 
 
 def _indent(text: str) -> int:
-    expanded = text.expandtabs(_CODE_INDENT)
+    expanded = text.expandtabs(_TAB)
     return len(expanded) - len(expanded.lstrip(" "))
 
 
@@ -154,12 +180,15 @@ def _plain_kind(text: str) -> LineKind:
         return LineKind.RULE
     if _MENU.match(text):
         return LineKind.MENU
-    if text.lstrip(" ").startswith("<!--"):
+    bare = text.strip(" \t")
+    if bare.startswith("<!--"):
         return LineKind.COMMENT
+    if bare.startswith(">"):
+        return LineKind.QUOTE
     fence = _FENCE.match(text)
     if fence and not (fence[1][0] == "`" and "`" in fence[2]):
         return LineKind.FENCE
-    return LineKind.TABLE if _is_table(text.strip(" \t")) else LineKind.TEXT
+    return LineKind.TABLE if _is_table(bare) else LineKind.TEXT
 
 
 def _is_table(bare: str) -> bool:

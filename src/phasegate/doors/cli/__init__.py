@@ -101,7 +101,9 @@ def _our_fault(error: Exception) -> int:
 
 
 def show_error(error: PhasegateError) -> None:
-    """Say what happened and what to do next, on stderr."""
-    print(f"phasegate: {error.message}", file=sys.stderr)
+    """Say what happened and what to do next, on stderr; a message may hold names from outside."""
+    from phasegate.doors.cli.render import printable
+
+    print(f"phasegate: {printable(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"  hint: {error.hint}", file=sys.stderr)
+        print(f"  hint: {printable(error.hint)}", file=sys.stderr)

@@ -65,7 +65,9 @@ def install(folder: Path, force: bool, as_json: bool) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot make the folder {folder}: {error.strerror}", "name a folder you may write") from error
+        raise ConfigError(
+            f"cannot make the folder {folder}: {error.strerror}", "name a folder you may write"
+        ) from error
     _carry_out([_installed(folder / f"{file.name}.md", file.text, force) for file in shipped_files()], as_json)
 
 
