@@ -12,6 +12,7 @@ from phasegate.errors import PhasegateError
 
 # name -> (module below this package, object in it, help line). The help page shows the lines without loading any.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "agent-file": ("agent_file", "agent_file", "List, copy and mend agent files and their prompt sections."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
 }
@@ -100,7 +101,9 @@ def _our_fault(error: Exception) -> int:
 
 
 def show_error(error: PhasegateError) -> None:
-    """Say what happened and what to do next, on stderr."""
-    print(f"phasegate: {error.message}", file=sys.stderr)
+    """Say what happened and what to do next, on stderr; a message may hold names from outside."""
+    from phasegate.doors.cli.render import printable
+
+    print(f"phasegate: {printable(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"  hint: {error.hint}", file=sys.stderr)
+        print(f"  hint: {printable(error.hint)}", file=sys.stderr)
