@@ -13,6 +13,7 @@ from phasegate.errors import PhasegateError
 # name -> (module below this package, object in it, help line). The help page shows the lines without loading any.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "agent-file": ("agent_file", "agent_file", "List, copy and mend agent files and their prompt sections."),
+    "answer": ("answer", "answer", "Read an agent's answer: verdict, task statuses, result."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
 }
