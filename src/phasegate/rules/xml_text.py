@@ -45,12 +45,11 @@ def unspell(text: str) -> str:
 
 def escape(text: str) -> str:
     """Text for the inside of an element. A bare CR would be read as LF, so it goes in as a reference."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace("\r", "&#13;")
+    return escape_utf8(text.encode()).decode()
 
 
 def escape_utf8(raw: bytes) -> bytes:
-    """The same on UTF-8 bytes, which may be cut anywhere."""
+    """The same on UTF-8 bytes, which may be cut anywhere; wide strings would take ten times as long."""
     raw = raw.replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;")
     return raw.replace(b"\r", b"&#13;")
 
