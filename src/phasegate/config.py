@@ -1,0 +1,1 @@
+"""One typed configuration: flag over environment over file over default."""

@@ -1,0 +1,56 @@
+"""`phasegate next`: read one file, print the block or nothing. Answered before the command line is loaded (N13)."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from phasegate.record.state_file import find_state, read_state
+from phasegate.rules.next_steps import EVENTS, next_steps
+
+
+def answer(arguments: list[str]) -> int | None:
+    """Print the block for these arguments; None when the command line must look at them (help, mistakes, --json)."""
+    options = _options(arguments)
+    if options is None:
+        return None
+    event, phase = options
+    block = current_block(event, phase)
+    if block:
+        _write(block)
+    return 0
+
+
+def current_block(event: str | None, phase: str | None) -> str | None:
+    """The block for the repository around the current folder."""
+    try:
+        path = find_state(os.getcwd())
+    except OSError:  # the folder was removed under us
+        path = None
+    return next_steps(read_state(path) if path else None, event, phase)
+
+
+def _options(arguments: list[str]) -> tuple[str | None, str | None] | None:
+    """Event and phase, when the arguments are one plain well-formed option or none."""
+    if not arguments:
+        return None, None
+    name, sign, value = arguments[0].partition("=")
+    if sign and len(arguments) == 1:
+        pair = (name, value)
+    elif len(arguments) == 2 and not arguments[1].startswith("-"):
+        pair = (arguments[0], arguments[1])
+    else:
+        return None
+    if pair[0] == "--event" and pair[1] in EVENTS:
+        return pair[1], None
+    return (None, pair[1]) if pair[0] == "--phase" else None
+
+
+def _write(block: str) -> None:
+    """Write in one go; a reader that has gone away is no error of ours."""
+    try:
+        sys.stdout.write(block)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more at exit and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

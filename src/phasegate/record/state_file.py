@@ -1,0 +1,86 @@
+"""`.isdlc/state.json`, read as any tool may have written it. Light enough for the hook."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+STATE_PATH = ".isdlc/state.json"
+LARGEST_STATE_BYTES = 4_000_000
+
+
+def find_state(start: str) -> str | None:
+    """The state file of the repository around a folder: the first one upwards, not beyond the repository's root."""
+    folder = start
+    while True:
+        path = f"{folder}/{STATE_PATH}"
+        if os.path.lexists(path):
+            return path
+        parent = os.path.dirname(folder)
+        if parent == folder or os.path.lexists(f"{folder}/.git"):
+            return None
+        folder = parent
+
+
+def read_state(path: str) -> object:
+    """What the file holds, or None for anything that is not a readable, plain file of JSON (H01, H05)."""
+    raw = _read_plain_file(path)
+    if raw is None:
+        return None
+    try:
+        return _parse(raw.decode())
+    except (ValueError, RecursionError, StopIteration):
+        return None
+
+
+def _parse(text: str) -> object:
+    """Parse JSON with the scanner inside `json`: the package imports `re`, and that costs more than the whole hook."""
+    try:
+        from _json import make_scanner
+    except ImportError:  # another Python than CPython
+        from json import loads
+
+        return loads(text)
+    text = text.strip(" \t\n\r")
+    value, end = make_scanner(_Plain)(text, 0)  # type: ignore[arg-type]  # the stub knows only json's own class
+    if end != len(text):
+        raise ValueError("text after the JSON value")
+    return value
+
+
+class _Plain:
+    """The scanner's settings: what `json.loads` uses without arguments, but NaN and Infinity are refused."""
+
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = int  # a ValueError for `NaN`
+
+
+def _read_plain_file(path: str) -> bytes | None:
+    """The bytes of a regular file; never follows a link, never waits at a pipe, never loads a huge file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST_STATE_BYTES:
+            return None
+        return _read_all(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int) -> bytes | None:
+    """All bytes up to the limit; a file that grows past it while we read is refused."""
+    parts: list[bytes] = []
+    left = LARGEST_STATE_BYTES + 1
+    while left > 0 and (part := os.read(descriptor, min(left, 1 << 20))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts) if left > 0 else None

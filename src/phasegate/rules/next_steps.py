@@ -1,0 +1,165 @@
+"""Which next steps to suggest (N4, N6-N9). The hook loads this: nothing but our own light modules is imported."""
+
+from __future__ import annotations
+
+from phasegate.rules.block import check_block as check_block
+from phasegate.rules.block import render_menu
+from phasegate.rules.workflow import is_printable, resolve_display_name, split_key, workflow_noun
+
+COMPLETE = "Complete workflow and merge to main"
+UTILITY_ACTIVE = "Show workflow status"
+UTILITY_AFTER = "View project status"
+
+# Fixed texts. Gate failure and blocker need an active workflow, completion and cancellation speak without one (N8).
+_GATE_FAILED = ("Review gate failure details", "Retry gate check", "Escalate to human")
+_BLOCKER = ("Resolve blocker and retry", "Cancel workflow", UTILITY_ACTIVE)
+_COMPLETED = ("Start a new feature", "Run tests", UTILITY_AFTER)
+_CANCELLED = ("Start a new feature", UTILITY_AFTER)
+_FALLBACK = ("Show project status", "Start a new workflow")
+_DISCOVER = ("Start a new feature", "Review discovery report", UTILITY_AFTER)
+
+DISCOVER = "discover"
+EVENTS = (
+    "workflow-initialized",
+    "gate-passed",
+    "gate-failed",
+    "blocker",
+    "workflow-completed",
+    "workflow-cancelled",
+)
+
+# "Review {noun} artifacts" after a gate.
+_PHASE_NOUNS = {
+    "00-quick-scan": "quick scan",
+    "01-requirements": "requirements",
+    "02-impact-analysis": "impact analysis",
+    "02-tracing": "trace analysis",
+    "03-architecture": "architecture",
+    "04-design": "design",
+    "05-test-strategy": "test strategy",
+    "06-implementation": "implementation",
+    "07-testing": "integration test",
+    "08-code-review": "code review",
+    "09-validation": "security validation",
+    "10-cicd": "CI/CD pipeline",
+    "11-local-testing": "local testing",
+    "12-remote-build": "remote build",
+    "13-test-deploy": "staging deployment",
+    "14-production": "release",
+    "15-operations": "operations",
+    "16-upgrade-plan": "upgrade plan",
+    "16-upgrade-execute": "upgrade execution",
+}
+
+# [2] of a phase agent's own block.
+_OWN_REVIEWS = {
+    "00-quick-scan": "Review scope estimate",
+    "01-requirements": "Review requirements documents",
+    "02-impact-analysis": "Review impact analysis report",
+    "02-tracing": "Review trace analysis report",
+    "03-architecture": "Review architecture and ADRs",
+    "04-design": "Review design specifications",
+    "05-test-strategy": "Review test strategy and test cases",
+    "06-implementation": "Review implementation and test results",
+    "07-testing": "Review integration test report",
+    "08-code-review": "Review code review report",
+    "09-validation": "Review security scan results",
+    "10-cicd": "Review pipeline configuration",
+    "11-local-testing": "Review build and health check results",
+    "12-remote-build": "Review remote deployment status",
+    "13-test-deploy": "Review staging deployment logs",
+    "14-production": "Review release notes",
+    "15-operations": "Review monitoring configuration",
+    "16-upgrade-plan": "Review upgrade analysis and migration plan",
+    "16-upgrade-execute": "Review upgrade execution log",
+}
+
+
+def next_steps(state: object, event: str | None = None, phase: str | None = None) -> str | None:
+    """The block for a state, or None where nothing is to be said.
+
+    `state` is the parsed state.json, whatever it holds. With `event`: that emission point; with `phase`: that phase
+    agent's own block; with neither: the block of the current phase's agent.
+    """
+    if event is not None and event not in EVENTS:
+        raise ValueError(f"unknown event: {event!r}; known are {', '.join(EVENTS)}")
+    workflow = _Workflow.read(state)
+    items = _items_of_event(workflow, event) if event else _items_of_agent(workflow, phase)
+    return render_menu(items) if items else None
+
+
+class _Workflow:
+    """The part of state.json that next steps are made from, known to be sound."""
+
+    def __init__(self, phases: tuple[str, ...], index: int, type_: object, own_noun: object) -> None:
+        self.phases = phases
+        self.index = index
+        self.type = type_
+        self.own_noun = own_noun
+
+    @classmethod
+    def read(cls, state: object) -> _Workflow | None:
+        """The active workflow, or None when there is none or anything that we rely on is malformed."""
+        active = state.get("active_workflow") if isinstance(state, dict) else None
+        if not isinstance(active, dict):
+            return None
+        phases, index = active.get("phases"), active.get("current_phase_index")
+        if not isinstance(phases, list) or not all(is_printable(key) for key in phases):
+            return None
+        if type(index) is not int or not 0 <= index < len(phases):  # True is an int, and no index
+            return None
+        if active.get("current_phase", phases[index]) != phases[index]:
+            return None
+        return cls(tuple(phases), index, active.get("type"), active.get("noun"))
+
+    def after(self, position: int) -> str:
+        """The primary step at a position: go on, or complete (N6)."""
+        if position + 1 < len(self.phases):
+            return f"Continue to {resolve_display_name(self.phases[position + 1])}"
+        return COMPLETE
+
+
+def _items_of_event(workflow: _Workflow | None, event: str) -> tuple[str, ...] | None:
+    if event == "workflow-completed":
+        return _COMPLETED
+    if event == "workflow-cancelled":
+        return _CANCELLED
+    if workflow is None:
+        return None
+    if event == "gate-failed":
+        return _GATE_FAILED
+    if event == "blocker":
+        return _BLOCKER
+    return _at_start(workflow) if event == "workflow-initialized" else _after_gate(workflow)
+
+
+def _at_start(workflow: _Workflow) -> tuple[str, ...] | None:
+    if not isinstance(workflow.type, str) or not (workflow.own_noun is None or is_printable(workflow.own_noun)):
+        return None
+    noun = workflow_noun(workflow.type, str(workflow.own_noun or ""))
+    if noun is None:
+        return None
+    first = resolve_display_name(workflow.phases[0])
+    return f"Describe your {noun} to begin {first}", "Show workflow phases", UTILITY_ACTIVE
+
+
+def _after_gate(workflow: _Workflow) -> tuple[str, ...]:
+    primary = workflow.after(workflow.index)
+    reviewed = "all workflow" if primary == COMPLETE else _phase_noun(workflow.phases[workflow.index])
+    return primary, f"Review {reviewed} artifacts", UTILITY_ACTIVE
+
+
+def _items_of_agent(workflow: _Workflow | None, phase: str | None) -> tuple[str, ...] | None:
+    if phase == DISCOVER:
+        return _DISCOVER
+    if workflow is None:
+        return None if phase is None else _FALLBACK
+    key = workflow.phases[workflow.index] if phase is None else phase
+    if key not in workflow.phases:
+        return _FALLBACK
+    review = _OWN_REVIEWS.get(key, f"Review {_phase_noun(key)} artifacts")
+    return workflow.after(workflow.phases.index(key)), review, UTILITY_ACTIVE
+
+
+def _phase_noun(key: str) -> str:
+    return _PHASE_NOUNS.get(key) or split_key(key)[1].replace("-", " ").strip() or key

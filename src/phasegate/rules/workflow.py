@@ -1,0 +1,108 @@
+"""Phases and workflows as data: their keys, names, order. Light enough for the hook: it imports nothing."""
+
+from __future__ import annotations
+
+# W1. The order is the order of work, not of the numbers: local tests come before integration tests.
+WORKFLOWS: dict[str, tuple[str, ...]] = {
+    "feature": (
+        "00-quick-scan",
+        "01-requirements",
+        "02-impact-analysis",
+        "03-architecture",
+        "04-design",
+        "05-test-strategy",
+        "06-implementation",
+        "11-local-testing",
+        "07-testing",
+        "10-cicd",
+        "08-code-review",
+    ),
+    "fix": (
+        "01-requirements",
+        "02-tracing",
+        "05-test-strategy",
+        "06-implementation",
+        "11-local-testing",
+        "07-testing",
+        "10-cicd",
+        "08-code-review",
+    ),
+    "test-run": ("11-local-testing", "07-testing"),
+    "test-generate": ("05-test-strategy", "06-implementation", "11-local-testing", "07-testing", "08-code-review"),
+    "full-lifecycle": (
+        "01-requirements",
+        "03-architecture",
+        "04-design",
+        "05-test-strategy",
+        "06-implementation",
+        "11-local-testing",
+        "07-testing",
+        "08-code-review",
+        "09-validation",
+        "10-cicd",
+        "12-remote-build",
+        "13-test-deploy",
+        "14-production",
+        "15-operations",
+    ),
+    "upgrade": ("16-upgrade-plan", "16-upgrade-execute", "08-code-review"),
+    "quick": ("01-requirements", "06-implementation", "08-code-review"),
+}
+
+# What the person is asked to describe at the start. None: the workflow starts by itself.
+NOUNS: dict[str, str | None] = {
+    "feature": "feature",
+    "fix": "bug",
+    "full-lifecycle": "project",
+    "upgrade": "upgrade target",
+    "test-run": None,
+    "test-generate": None,
+}
+DEFAULT_NOUN = "feature"
+
+# A run of the existing tests changes nothing, so nothing is merged.
+UNMERGED = frozenset({"test-run"})
+
+
+def is_printable(text: object) -> bool:
+    """Whether a text can stand in a block: a non-empty string of printable ASCII without blanks at its ends."""
+    return isinstance(text, str) and text.isascii() and text.isprintable() and text != "" and text == text.strip()
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """The number and the name part of a phase key: `02-impact-analysis` -> `02`, `impact-analysis`."""
+    number, _, name = key.partition("-")
+    return number, name
+
+
+def resolve_display_name(key: str) -> str:
+    """The name that people see: `02-impact-analysis` -> `Phase 02 - Impact Analysis`."""
+    number, name = split_key(key)
+    if not name:
+        return f"Phase {key}"
+    title = " ".join(word[:1].upper() + word[1:] for word in name.split("-"))
+    return f"Phase {number} - {title}"
+
+
+def gate_name(key: str) -> str:
+    """The gate after a phase: `08-code-review` -> `GATE-08`."""
+    return f"GATE-{split_key(key)[0]}"
+
+
+def workflow_noun(workflow_type: str, own_noun: str | None = None) -> str | None:
+    """What the person describes at the start of a workflow of this type; None when it starts by itself."""
+    if workflow_type in NOUNS:
+        return NOUNS[workflow_type]
+    return own_noun or DEFAULT_NOUN
+
+
+def invalid_phases(phases: tuple[str, ...]) -> str | None:
+    """What is wrong with a list of phases, in words; None when nothing is."""
+    if not phases:
+        return "a workflow needs at least one phase"
+    for key in phases:
+        number, name = split_key(key)
+        if not is_printable(key) or not number.isalnum() or not name:
+            return f"{key!r} is no phase key; write it like 06-implementation"
+    doubled = [key for position, key in enumerate(phases) if key in phases[:position]]
+    return f"phase {doubled[0]} is listed twice" if doubled else None
