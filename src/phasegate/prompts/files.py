@@ -33,11 +33,11 @@ class OpenFile(NamedTuple):
 
 
 @contextmanager
-def regular_file(path: Path, *, folder: int | None = None, follow_links: bool = True) -> Iterator[OpenFile]:
+def regular_file(path: Path, *, follow_links: bool = True) -> Iterator[OpenFile]:
     """An open regular file. A pipe, a device or a folder is refused without a wait."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, flags, dir_fd=folder)
+        descriptor = os.open(path, flags)
     except (OSError, ValueError) as error:
         raise UnreadableFile(f"cannot read {path}: {_reason(error)}", "name a readable file") from error
     try:
@@ -49,9 +49,9 @@ def regular_file(path: Path, *, folder: int | None = None, follow_links: bool = 
         os.close(descriptor)
 
 
-def read_up_to(path: Path, limit_bytes: int) -> tuple[bytes, int]:
+def read_up_to(path: Path, limit_bytes: int, *, follow_links: bool = True) -> tuple[bytes, int]:
     """The first bytes of a regular file, and its whole size."""
-    with regular_file(path) as file:
+    with regular_file(path, follow_links=follow_links) as file:
         return _read(file, limit_bytes), file.size
 
 

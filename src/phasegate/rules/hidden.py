@@ -15,6 +15,7 @@ _INVISIBLE = (
 )
 _NO_TEXT = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"
 _HIDDEN = re.compile(f"[{_INVISIBLE}{_NO_TEXT}]")
+_UNSAFE = re.compile(f'[{_INVISIBLE}{_NO_TEXT}\t\n\r"\\\\]')
 # The same on UTF-8 from which ASCII was taken out, and somewhat wider: only what it finds is looked at closely.
 _LIKELY = re.compile(
     rb"\xc2[\x80-\x9f\xad]|\xcd\x8f|\xd8\x9c|\xe1(?:\x85[\x9f\xa0]|\x9e[\xb4\xb5]|\xa0\x8e)|\xe2(?:\x80[\x8b-\x8f\xa8-\xae]|\x81[\xa0-\xaf])"
@@ -57,10 +58,15 @@ def may_hide(raw: bytes) -> bool:
     return not raw.isascii() and any(map(raw.__contains__, _LEADS)) and _LIKELY.search(raw.translate(None, _ASCII)) is not None
 
 
-def is_hidden(character: str) -> bool:
-    return _HIDDEN.fullmatch(character) is not None
+def visible(name: str) -> str:
+    r"""A name that stays on its line and shows what it holds: `"a\u{202e}b"` where something in it would hide or break out."""
+    return f'"{_UNSAFE.sub(_spelled, name)}"' if _UNSAFE.search(name) or name != name.strip() else name
 
 
 def describe(character: str) -> str:
     """`U+202E RIGHT-TO-LEFT OVERRIDE`; a control character and half a pair have no name."""
     return f"U+{ord(character):04X} {unicodedata.name(character, '')}".rstrip()
+
+
+def _spelled(match: re.Match[str]) -> str:
+    return f"\\{match[0]}" if match[0] in '"\\' else f"\\u{{{ord(match[0]):x}}}"
