@@ -102,9 +102,7 @@ def _fit_tightly(pieces: Sequence[Piece], costs: Sequence[int], room: int, marke
     return first + _place(pieces, costs, lasting, room - max(used, room // RESERVE), marker)
 
 
-def _place(
-    pieces: Sequence[Piece], costs: Sequence[int], ranked: Sequence[int], room: int, marker: str
-) -> list[_Kept]:
+def _place(pieces: Sequence[Piece], costs: Sequence[int], ranked: Sequence[int], room: int, marker: str) -> list[_Kept]:
     kept: list[_Kept] = []
     wanted = sum(costs[index] for index in ranked)
     for index in ranked:

@@ -55,7 +55,11 @@ def may_hide(raw: bytes) -> bool:
     """Whether a closer look at these bytes of UTF-8 text, free of ASCII controls, is worth its time; at most 1 ns a byte."""
     if 0x7F in raw:
         return True
-    return not raw.isascii() and any(map(raw.__contains__, _LEADS)) and _LIKELY.search(raw.translate(None, _ASCII)) is not None
+    return (
+        not raw.isascii()
+        and any(map(raw.__contains__, _LEADS))
+        and _LIKELY.search(raw.translate(None, _ASCII)) is not None
+    )
 
 
 def visible(name: str) -> str:

@@ -30,7 +30,17 @@ _SMALL_LETTER = 270
 _WORD = 420  # each run of ASCII letters
 _CAMEL = 900  # each step from a small to a capital letter
 _PUNCTUATION_RUN = 1070
-_LEADS = ((0xCA, "L"), (0xD3, "G"), (0xDF, "S"), (0xE1, "I"), (0xE2, "Y"), (0xE3, "K"), (0xE9, "H"), (0xED, "O"), (0xEF, "F"))
+_LEADS = (
+    (0xCA, "L"),
+    (0xD3, "G"),
+    (0xDF, "S"),
+    (0xE1, "I"),
+    (0xE2, "Y"),
+    (0xE3, "K"),
+    (0xE9, "H"),
+    (0xED, "O"),
+    (0xEF, "F"),
+)
 
 
 def estimate_tokens(text: str) -> int:
@@ -57,7 +67,9 @@ def _class_of(byte: int) -> str:
     if byte >= 0xF0:
         return "M"
     if byte >= 0x80:
-        return next((kind for last, kind in _LEADS if 0xC0 <= byte <= last), "c")  # c: inside a character, counts nothing
+        return next(
+            (kind for last, kind in _LEADS if 0xC0 <= byte <= last), "c"
+        )  # c: inside a character, counts nothing
     character = chr(byte)
     if character.isalnum():
         return "d" if character.isdigit() else "U" if character.isupper() else "l"
