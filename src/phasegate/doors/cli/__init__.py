@@ -14,6 +14,7 @@ from phasegate.errors import PhasegateError
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "agent-file": ("agent_file", "agent_file", "List, copy and mend agent files and their prompt sections."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
+    "config": ("config", "config", "Show the configuration in effect, and where each value comes from."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
 }
 
