@@ -62,3 +62,9 @@ def test_path_names_the_file_or_says_that_there_is_none(repository: Path, capsys
     (repository / "phasegate.toml").unlink()
     assert run(["config", "path"]) == 1
     assert capsys.readouterr() == ("", f"no phasegate.toml here; it would be {repository}/phasegate.toml\n")
+
+
+def test_in_a_folder_that_is_gone_the_remedy_is_said(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (repository / "deep").rmdir()
+    assert run(["config", "show"]) == 2
+    assert "hint: change into one that exists" in capsys.readouterr().err

@@ -55,10 +55,16 @@ def _did_you_mean(name: str) -> str:
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="phasegate", message="phasegate %(version)s")
 @click.pass_context
-def app(ctx: click.Context) -> None:
+def app(ctx: click.Context) -> int | None:
     """Take a feature through phases and gates, carried out by coding agents and decided by evidence."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+    if ctx.invoked_subcommand is not None:
+        return None
+    from phasegate.doors.cli import menu
+
+    if menu.on_a_terminal():
+        return menu.offer()
+    click.echo(ctx.get_help())
+    return None
 
 
 def run(arguments: list[str]) -> int:

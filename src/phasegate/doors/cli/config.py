@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import click
 import msgspec
 
 from phasegate.config import Effective, Source, effective_values, find_place, load
-from phasegate.doors.cli.render import json_option, printable, show
+from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.errors import ConfigError
 
 set_option = click.option(
@@ -38,7 +37,7 @@ def show_(settings: tuple[str, ...], as_json: bool) -> None:
       PHASEGATE_RUN__PARALLEL=3 phasegate config show
       phasegate config show --set agents.claude.timeout_s=600 --json
     """
-    effective = load(Path.cwd(), os.environ, _flags(settings))
+    effective = load(current_folder(), os.environ, _flags(settings))
     rows = [(".".join(key), value, source) for key, value, source in effective_values(effective)]
     data = {key: {"value": value, "source": source.layer, "place": source.place} for key, value, source in rows}
     text = "\n".join(f"{key} = {printable(_as_toml(value))}{_origin(source)}" for key, value, source in rows)
@@ -48,7 +47,7 @@ def show_(settings: tuple[str, ...], as_json: bool) -> None:
 @config.command()
 def path() -> int:
     """Print the path of the configuration file; exit 1 when there is none."""
-    place = find_place(Path.cwd())
+    place = find_place(current_folder())
     if place.file.is_file():
         click.echo(printable(place.file))
         return 0
