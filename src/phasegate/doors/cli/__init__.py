@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from phasegate.errors import PhasegateError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 # name -> (module below this package, object in it, help line). The help page shows the lines without loading any.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "agent-file": ("agent_file", "agent_file", "List, copy and mend agent files and their prompt sections."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
+    "completion": ("completion", "completion", "Print the completion script for bash, zsh or fish."),
     "config": ("config", "config", "Show the configuration in effect, and where each value comes from."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
 }
@@ -39,6 +44,14 @@ class LazyGroup(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"No such command '{args[0]}'.{_did_you_mean(args[0])}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Completion from the table: a key press must not load every command."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=COMMANDS[name][2]) for name in names), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -1,4 +1,4 @@
-"""`phasegate` without arguments on a terminal: a menu that leads to a command. It is the suggestion: no block follows."""
+"""`phasegate` without arguments on a terminal: a menu that leads to a command. The menu is the suggestion."""
 
 from __future__ import annotations
 
