@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from phasegate.errors import ConfigError
+from phasegate.plain_file import PlainFile, read_plain_file, refused, unreadable
 
 LARGEST_FILE_BYTES = 1_000_000
 _NEW_FILE_MODE = 0o666  # the person's umask takes off what it wants
-
-
-class Stored(NamedTuple):
-    """The text of a file and its permissions."""
-
-    text: str
-    mode: int
 
 
 def agent_files_below(path: Path) -> list[Path]:
@@ -30,15 +22,15 @@ def agent_files_below(path: Path) -> list[Path]:
     for folder, subfolders, names in os.walk(path, onerror=_stop):
         links = [name for name in subfolders if (Path(folder) / name).is_symlink()]
         if links:
-            raise _refused(Path(folder) / links[0], "is a symbolic link to a folder")
+            raise refused(Path(folder) / links[0], "is a symbolic link to a folder")
         found += [Path(folder) / name for name in names if name.endswith(".md") and name.lower() != "readme.md"]
     return sorted(found)
 
 
-def read_agent_text(path: Path) -> Stored:
+def read_agent_text(path: Path) -> PlainFile:
     """The text of a regular file of UTF-8; everything else is refused by name."""
     with _folder_of(path) as folder:
-        return _read(path, folder)
+        return read_plain_file(path, LARGEST_FILE_BYTES, folder=folder)
 
 
 def replace_agent_text(path: Path, text: str, mode: int | None = None) -> None:
@@ -62,32 +54,11 @@ def _folder_of(path: Path) -> Iterator[int]:
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     try:
         yield folder
     finally:
         os.close(folder)
-
-
-def _read(path: Path, folder: int) -> Stored:
-    try:
-        about = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISLNK(about.st_mode):
-            raise _refused(path, "is a symbolic link")
-        descriptor = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    with os.fdopen(descriptor, "rb") as file:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise _refused(path, "is not a regular file")
-        raw = file.read(LARGEST_FILE_BYTES + 1)
-    if len(raw) > LARGEST_FILE_BYTES:
-        raise _refused(path, f"is larger than {LARGEST_FILE_BYTES} bytes")
-    try:
-        return Stored(raw.decode(), stat.S_IMODE(about.st_mode))
-    except UnicodeDecodeError as error:
-        raise _refused(path, f"is not UTF-8 (byte {error.start})") from error
 
 
 def _write(name: str, folder: int, raw: bytes, mode: int | None) -> None:
@@ -108,13 +79,4 @@ def _discard(name: str, folder: int) -> None:
 
 
 def _stop(error: OSError) -> None:
-    raise _unreadable(Path(error.filename), error)
-
-
-def _unreadable(path: Path, error: OSError | ValueError) -> ConfigError:
-    reason = error.strerror if isinstance(error, OSError) else str(error)
-    return ConfigError(f"cannot read {path}: {reason}", "name a Markdown file, or a folder of them")
-
-
-def _refused(path: Path, why: str) -> ConfigError:
-    return ConfigError(f"{path} {why}", "name a regular Markdown file in UTF-8; nothing was changed")
+    raise unreadable(Path(error.filename), error)

@@ -32,6 +32,14 @@ def printable(text: object) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
 
 
+def current_folder() -> Path:
+    """Where the person is."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigError("the current folder is gone", "change into one that exists") from error
+
+
 def read_input(source: str) -> bytes:
     """The bytes of a file, or of stdin for `-`; a file that cannot be read is the person's to mend."""
     if source == "-":
