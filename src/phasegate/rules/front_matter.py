@@ -92,6 +92,11 @@ class Fields:
         self.problem(key, "must be one value, not a list or a mapping")
         return default
 
+    def optional(self, key: str) -> str | None:
+        """A single value, or None where the key is absent: an empty value says something too."""
+        value = self.text(key)
+        return value if key in self._entries.values else None
+
     def required(self, key: str) -> str:
         """A single value that must be there and not be empty."""
         value = self.text(key)
