@@ -16,6 +16,8 @@ from phasegate.rules.repo_path import path_problem
 from phasegate.rules.scope import Scope
 
 MOST_AGENTS = 16
+# The shipped language profiles, in the order in which a repository is asked what it is.
+PROFILES = ("rust", "go", "typescript", "python")
 COMMANDS = ("setup", "build", "test", "lint", "typecheck", "coverage")
 T = TypeVar("T")
 

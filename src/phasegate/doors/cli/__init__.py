@@ -14,6 +14,7 @@ from phasegate.errors import PhasegateError
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
+    "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
 }
 
 

@@ -1,4 +1,4 @@
-"""`WPnn.md`: written from a package and its plan, read back from the front matter alone (D2).
+"""`WPnn.md`, written from a package and its plan (D2). `package_reader` reads it back from the front matter alone.
 
 No words are made here (P5): they are in `work_package/WP.md`, `work_package/lines.toml` and `profiles/`.
 """
@@ -14,11 +14,8 @@ import msgspec
 import yaml
 
 from phasegate.prompts.fill import fill
-from phasegate.prompts.front_matter import read_document
-from phasegate.rules.finding import Finding, refuse
-from phasegate.rules.front_matter import Malformed
 from phasegate.rules.markdown import squeeze
-from phasegate.rules.package_fields import Reading, read_fields, write_fields
+from phasegate.rules.package_fields import write_fields
 from phasegate.rules.profile import Profile
 from phasegate.rules.work_package import WorkPackage, split
 
@@ -73,27 +70,8 @@ def _shipped(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
-def read(text: str, folder_slug: str = "") -> Reading:
-    """The package that a document describes; the prose below the front matter says nothing to the program."""
-    try:
-        front = read_document(text).front
-    except Malformed as error:
-        return Reading(None, [error.finding])
-    if front is None:
-        return Reading(None, [Finding(1, "front-matter", "there is none: the document must begin with `---`")])
-    return read_fields(front, folder_slug)
-
-
-def load(text: str, path: str, folder_slug: str = "") -> WorkPackage:
-    """The package, or an error that lists everything that is wrong with the document."""
-    package, findings = read(text, folder_slug)
-    refuse(path, findings)
-    assert package is not None
-    return package
-
-
 def write(package: WorkPackage, plan: Plan) -> str:
-    """The document: front matter, and below it the same in words for the agent. `read(write(p)).package == p`."""
+    """The document: front matter, and below it the same in words for the agent. Reading gives the same package."""
     front = yaml.safe_dump(
         write_fields(package), default_flow_style=None, sort_keys=False, allow_unicode=True, width=10_000_000
     )
