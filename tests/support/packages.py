@@ -101,6 +101,7 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
 _CONTROL = [chr(c) for c in (*range(32), *range(0x7F, 0xA0))]
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=_CONTROL), max_size=40)
 WORDS = LINES.filter(lambda text: bool(text.strip()))
+SLUGS = st.from_regex(r"[0-9]{3}-[a-z0-9]{1,8}(-[a-z0-9]{1,8})?", fullmatch=True)
 COMMANDS = st.none() | LINES
 
 
@@ -126,7 +127,7 @@ def work_packages(draw: st.DrawFn) -> WorkPackage:
     return WorkPackage(
         work_package_id=f"WP{draw(st.integers(2, 2000)):02}",
         title=draw(WORDS),
-        feature_slug=f"{draw(st.integers(0, 999)):03}-{draw(st.from_regex(r'[a-z0-9]{1,8}(-[a-z0-9]{1,8})?', fullmatch=True))}",
+        feature_slug=draw(SLUGS),
         feature_title=draw(LINES),
         mission="\n".join(draw(st.lists(LINES, max_size=3))),
         file_scope=(*files, "src/**", "lib/"),

@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_read_has_no_commands(text: str) -> None:
         ("typescript", "ℹ tests 2\nℹ pass 2\nℹ fail 0\n", 2),
         (
             "go",
-            "=== RUN   TestA\n--- PASS: TestA (0.00s)\n    --- PASS: TestA/sub (0.00s)\n--- FAIL: TestB (0.00s)\nFAIL\n",
+            "=== RUN   TestA\n--- PASS: TestA (0.0s)\n    --- PASS: TestA/sub (0.0s)\n--- FAIL: TestB (0.0s)\nFAIL\n",
             3,
         ),
         ("go", "--- SKIP: TestA (0.00s)\nok  \texample/a\t0.01s [no tests to run]\n?   \tb\t[no test files]\n", None),
