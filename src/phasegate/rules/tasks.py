@@ -196,9 +196,14 @@ def _task(draft: _Draft, findings: list[Finding]) -> Task | None:
         return None
     lists = {key: _listed(draft, key, findings) for key in ("file", "spec", "depends")}
     task = Task(
-        draft.id, squeeze(draft.title), lists["file"], lists["spec"], squeeze(draft.field("do")),
-        lists["depends"], draft.done,
-    )  # fmt: skip
+        id=draft.id,
+        title=squeeze(draft.title),
+        files=lists["file"],
+        spec=lists["spec"],
+        do=squeeze(draft.field("do")),
+        depends=lists["depends"],
+        done=draft.done,
+    )
     findings += [Finding(draft.line, code, f"task {task.id} {message}") for code, message in _task_problems(task)]
     return task
 
