@@ -8,7 +8,7 @@ from itertools import pairwise, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from phasegate.errors import StateConflict
 from phasegate.prompts.front_matter import read_document, read_yaml
@@ -59,7 +59,9 @@ class PackageLife(RuleBasedStateMachine):
             assert after is not State.PLANNED or before is State.BLOCKED
 
 
-TestPackageLife = pytest.mark.demand("D5.d", "D5.e")(PackageLife.TestCase)
+@pytest.mark.demand("D5.d", "D5.e")
+def test_no_sequence_of_attempts_reaches_a_forbidden_state() -> None:
+    run_state_machine_as_test(PackageLife)
 
 
 @pytest.mark.demand("D2.d")

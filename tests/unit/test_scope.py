@@ -223,6 +223,15 @@ def test_the_list_of_litter_can_be_set() -> None:
     assert _rules(_added("target/x"), scope=scope) == [Broken.OUT_OF_SCOPE]
 
 
+@pytest.mark.demand("D6.k")
+def test_a_file_that_is_listed_by_name_is_no_litter() -> None:
+    scope = Scope(["src/target/mod.rs", "lib/**"])
+    assert not scope.is_litter("src/target/mod.rs")
+    assert scope.is_litter("src/target/other.rs")
+    assert scope.is_litter("lib/target/mod.rs")
+    assert _rules(_added("src/target/mod.rs", mode="100755"), scope=scope) == [Broken.MODE]
+
+
 @pytest.mark.demand("D6.i")
 def test_a_recorded_exception_widens_the_scope_by_that_path_alone() -> None:
     scope = Scope(["src/a.py"], exceptions=["src/services/auth.py"])
