@@ -40,11 +40,13 @@ def read_text(path: Path) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise Unreadable("is not a regular file")
-        data = file.read(LARGEST_DOCUMENT_BYTES + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(LARGEST_DOCUMENT_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > LARGEST_DOCUMENT_BYTES:
         raise Unreadable(f"is larger than {LARGEST_DOCUMENT_BYTES} bytes")
     try:

@@ -5,9 +5,11 @@ No words are made here (P5): they are in `work_package/WP.md`, `work_package/lin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
+from shlex import quote
 from tomllib import loads
 
 import msgspec
@@ -113,11 +115,13 @@ def _paragraph(text: str) -> str:
 
 def _deliverable_values(package: WorkPackage) -> dict[str, str]:
     say, deliverables = _words().say, package.deliverables
+    first = next(iter(deliverables.all), say("first_deliverable"))
     return {
         "CODE": _deliverables(package, deliverables.code),
         "TESTS": _deliverables(package, deliverables.tests),
         "DOCUMENTATION": _deliverables(package, deliverables.documentation),
-        "FIRST_DELIVERABLE": next(iter(deliverables.all), say("first_deliverable")),
+        "FIRST_FILE_FOR_SHELL": quote(first),
+        "FIRST_FILE_AS_JSON": json.dumps(first, ensure_ascii=False),
         "FILE_SCOPE": "\n".join(package.file_scope),
         "EXECUTABLE": say("executable", FILES=_code_list(package.executable_files))
         if package.executable_files
@@ -186,8 +190,9 @@ def _documents(plan: Plan) -> str:
     for number, path in enumerate(plan.documents, 1):
         name = path.rpartition("/")[2]
         known = words.documents.get(name.lower(), _Document(name, ()))
-        lines.append(words.say("document", NUMBER=str(number), TITLE=known.title, PATH=path))
         points = [fill(point, ends or {}) for point in known.points if ends or "{{" not in point]
+        kind = "document" if points else "document_plain"
+        lines.append(words.say(kind, NUMBER=str(number), TITLE=known.title, PATH=path))
         lines += [words.say("document_point", TEXT=point) for point in points]
     return "\n".join(lines) or words.say("no_documents")
 

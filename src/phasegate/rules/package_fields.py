@@ -134,6 +134,6 @@ def _written_checks(checks: Checks) -> dict[str, str | float]:
         name: command for name in COMMANDS if (command := getattr(checks, name)) is not None
     }
     if checks.coverage_min is not None:
-        whole = checks.coverage_min.is_integer()
-        written["coverage_min"] = int(checks.coverage_min) if whole else checks.coverage_min
+        least = float(checks.coverage_min)
+        written["coverage_min"] = int(least) if least.is_integer() else least
     return written

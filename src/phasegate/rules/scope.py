@@ -24,7 +24,7 @@ LOCK_FILES = frozenset(
 )
 LITTER = (
     *("__pycache__/", "*.pyc", "node_modules/", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".hypothesis/"),
-    *(".coverage", ".venv/", "*.egg-info/", "target/", "coverage/", ".nyc_output/", ".turbo/", "*.tsbuildinfo"),
+    *(".coverage", ".venv/", "*.egg-info/", "target/", ".nyc_output/", ".turbo/", "*.tsbuildinfo"),
     *(".DS_Store", ".gradle/", ".cache/"),
 )
 
@@ -120,8 +120,13 @@ class Scope:
         return path.rpartition("/")[2] in self.lock_files and path_problem(path) is None
 
     def is_litter(self, path: str) -> bool:
-        """Whether a path is what tools leave behind, or ours: never harvested, never judged."""
-        return path in self.set_aside or compile_any(self._litter).match(path) is not None
+        """Whether a path is what tools leave behind, or ours: never harvested, never judged.
+
+        A file that is listed by its very name is meant, wherever it lies.
+        """
+        if path in self.set_aside:
+            return True
+        return path not in self._paths and compile_any(self._litter).match(path) is not None
 
     def twin_of(self, path: str) -> str | None:
         """The listed path of which this is a case or Unicode twin (D05)."""
