@@ -102,9 +102,17 @@ def cpu_of(text: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "unit", [f"# {title}\n\n- x\n\n" for title in OWN_TITLES] + ["# A\n", "- x\n", "[1]", "  ", "-\t"]
+    "unit", [f"# {title}\n\n- x\n\n" for title in OWN_TITLES] + ["# A\n", "- x\n", "[1]", "  ", "-\t", "- + "]
 )
 def test_time_grows_with_the_text_and_no_faster(unit: str) -> None:
-    small, large = unit * 4_000, unit * 32_000
+    small, large = unit * 1_000, unit * 8_000
     cpu_of(small)
     assert min(cpu_of(large) for _ in range(3)) <= 12 * min(cpu_of(small) for _ in range(5)) + 0.01
+
+
+def test_lists_in_lists_without_end_are_no_trouble() -> None:
+    nested = "".join(f"{'  ' * depth}- x\n" for depth in range(600))
+    text = f"{nested}\n# SELF-VALIDATION\n\n- a\n\nYou are it.\n"
+    synced = examine(text, "mine").text
+    assert synced.startswith(f"{nested}\n# SELF-VALIDATION\n\n- a\n\n# SUGGESTED PROMPTS\n")
+    assert synced.endswith("```\n\nYou are it.\n")

@@ -123,7 +123,7 @@ class _Scanner:
         if self._item is None:
             return None
         if _indent(text) >= self._item_column:
-            self._item.kind_of(text.expandtabs(_TAB)[self._item_column :])
+            self._look_inside(self._item, text)
             return LineKind.LIST
         if self._item.in_paragraph() and not _ITEM.match(text) and _plain_kind(text) in _LAZY:
             return LineKind.LIST
@@ -152,9 +152,12 @@ class _Scanner:
         marker, content = (len(text[:end].expandtabs(_TAB)) for end in (item.end(1), item.end()))
         self._item_column = content if item.end() < len(text) and content - marker <= _TAB else marker + 1
         self._item = _Scanner(self._depth + 1)
-        if self._depth < _DEEPEST_LIST:
-            self._item.kind_of(text.expandtabs(_TAB)[self._item_column :])
+        self._look_inside(self._item, text)
         return True
+
+    def _look_inside(self, item: _Scanner, text: str) -> None:
+        if self._depth < _DEEPEST_LIST:
+            item.kind_of(text.expandtabs(_TAB)[self._item_column :])
 
     def _open(self, kind: LineKind, text: str, number: int) -> None:
         if kind is LineKind.COMMENT:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from phasegate.rules.gate import Verdict
+from phasegate.rules.verdict import Verdict
 from phasegate.rules.template import VARIABLES, AgentPhase
 
 SECTIONS = ("Identity & Role", "Core Principles", "Workflow Context")
