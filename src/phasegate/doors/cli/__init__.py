@@ -13,6 +13,8 @@ from phasegate.errors import PhasegateError
 # name -> (module below this package, object in it, help line). The help page shows the lines without loading any.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
+    "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
+    "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
 }
 
