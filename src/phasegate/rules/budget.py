@@ -172,7 +172,7 @@ def _start(line: str, room: int, plain: bool) -> str:
     length = min(len(line), room * 16)
     while length and (cost := _rendered_tokens(line[:length], plain)) >= room:
         length = min(length * room // (cost + 1), length - 1)
-    return line[:length] + "\n"
+    return line[:length]
 
 
 def _rendered_tokens(text: str, plain: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,13 +61,13 @@ def show(
       phasegate prompt show --phase plan --agent gemini "Add login"
       phasegate prompt show --phase review --agent codex --file src/login.py --budget 50000 "Review this"
     """
-    text = read_input("-").decode("utf-8", "surrogateescape") if instructions == "-" else instructions
+    text = read_input("-").decode("utf-8", "surrogateescape") if instructions == "-" else _as_utf8(instructions)
     documents = _documents(phase, workflow_phase)
     root = project_root()
     request = Request(prefix_of(agent), phase, text, root, list_files(root), documents, budget)
-    sources = [Source(Kind.FILE, name, Path(name)) for name in files]
-    sources += [Source(Kind.ARTIFACT, name, Path(name)) for name in artifacts]
-    pieces = [Piece(Kind.THOUGHT, None, thought) for thought in thoughts]
+    sources = [Source(Kind.FILE, _as_utf8(name), Path(name)) for name in files]
+    sources += [Source(Kind.ARTIFACT, _as_utf8(name), Path(name)) for name in artifacts]
+    pieces = [Piece(Kind.THOUGHT, None, _as_utf8(thought)) for thought in thoughts]
     if budget is None and not as_json:
         hidden = write_xml(as_parts(request, sources, pieces), sys.stdout.buffer)
         _end_line()
@@ -74,6 +75,11 @@ def show(
         return
     assembled = assemble(request, [*read_pieces(sources, budget), *pieces])
     _show(assembled, as_json)
+
+
+def _as_utf8(argument: str) -> str:
+    """An argument as the bytes that were typed, read as UTF-8: the prompt must not depend on the locale."""
+    return os.fsencode(argument).decode("utf-8", "surrogateescape")
 
 
 def _documents(phase: str, workflow_phase: str | None) -> tuple[str, ...]:
