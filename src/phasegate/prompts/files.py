@@ -25,6 +25,8 @@ class OpenFile(NamedTuple):
         want = min(CHUNK_BYTES, self.size + 1)
         while block := os.read(self.descriptor, want):
             yield block
+            if len(block) < want:
+                return  # a regular file has ended
 
     def has_changed(self) -> bool:
         """Whether somebody wrote the file since it was opened, by the change time that the kernel keeps."""

@@ -31,7 +31,6 @@ class Phrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     missing: str
     artifacts: str
     tasks: str
-    no_artifacts: str
     cut: str
     skeleton: str
     folded: Folded

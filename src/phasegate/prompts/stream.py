@@ -1,16 +1,16 @@
-"""A prompt written straight from the files to a stream: any size of context, little memory, the same bytes as `to_xml`."""
+"""A prompt written straight from files to a stream: any size, little memory, the same bytes as `to_xml`."""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from phasegate.errors import UnreadableFile
 from phasegate.prompts.files import OpenFile, regular_file
-from phasegate.rules.hidden import Hidden, hidden_characters, may_hide
+from phasegate.rules.hidden import Hidden, hidden_characters, hidden_in_item, may_hide
 from phasegate.rules.prompt import ContextItem, ItemType, closing, element, head, opening, tail
 from phasegate.rules.xml_text import carries_utf8, escape, escape_utf8, spell
 
@@ -46,10 +46,13 @@ def write_xml(parts: Parts, out: BinaryIO) -> list[Hidden]:
     hidden: list[Hidden] = []
     for part in parts.context:
         if isinstance(part, FileSource):
-            hidden += _write_file(part, out)
+            hidden += islice(
+                chain(hidden_in_item(ContextItem(part.type, part.name), HIDDEN_SHOWN), _write_file(part, out)),
+                HIDDEN_SHOWN,
+            )
         else:
             out.write(element(part.type, part.content, part.name).encode())
-            hidden += islice(hidden_characters(part.name or part.type, part.content), HIDDEN_SHOWN)
+            hidden += hidden_in_item(part, HIDDEN_SHOWN)
     for item in parts.notes(hidden):
         out.write(element(item.type, item.content, item.name).encode())
     out.write(tail(parts.instructions).encode())

@@ -1,4 +1,4 @@
-"""What goes into a prompt of limited size: which items whole, which cut, which not at all. Pure; nothing is dropped silently."""
+"""What goes into a prompt of limited size: which items whole, which cut, which not at all. Nothing silently."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from phasegate.rules.hidden import visible
 from phasegate.rules.prompt import ContextItem, ItemType, element
 from phasegate.rules.tokens import estimate_tokens
 from phasegate.rules.xml_text import carries, escape, spell
@@ -22,7 +23,7 @@ class _Traits(NamedTuple):
 
 
 class Kind(Enum):
-    """What a piece of context is. Priority: who gets room first. Place: where it stands; what changes stands last (P3)."""
+    """What a piece of context is. Priority: who gets room first. Place: where it stands; what changes comes last."""
 
     ROLE = _Traits(4, 1, ItemType.ARTIFACT, False)  # the agent file of the phase
     FILE = _Traits(6, 2, ItemType.FILE, False)
@@ -54,6 +55,11 @@ class Cut(NamedTuple):
     total_bytes: int
 
 
+class Shortened(NamedTuple):
+    text: str
+    cut: Cut
+
+
 class Fitted(NamedTuple):
     """The items in their order, and what is not in them."""
 
@@ -64,7 +70,7 @@ class Fitted(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    index: int
+    position: int
     item: ContextItem
     tokens: int
     cut: Cut | None
@@ -79,14 +85,14 @@ def display_name(piece: Piece) -> str:
     return piece.kind.value.item_type if piece.name is None else piece.name
 
 
-def fit(pieces: Sequence[Piece], room_tokens: int, marker: str) -> Fitted:
-    """Fit the pieces into the room by their priorities; `marker` is put where one is cut.
+def fit(pieces: Sequence[Piece], room_tokens: int | None, marker: str) -> Fitted:
+    """Fit the pieces into the room by their priorities; `marker` is put where one is cut. Without a room, all fit.
 
-    If all fit, all go in. Else what changes between rounds goes first, and the rest shares what is left of the room, or of three quarters
-    of it: so the rest is cut in the same place in the next round, and its prefix is still in the provider's cache.
+    If all fit, all go in. Else what changes between rounds goes first, and the rest shares what is left of the room,
+    or of three quarters of it: so it is cut in the same place in the next round, and prompt caches still hit.
     """
     costs = [item_tokens(piece.item) for piece in pieces]
-    if sum(costs) <= room_tokens and not any(piece.unread_bytes for piece in pieces):
+    if room_tokens is None or (sum(costs) <= room_tokens and not any(piece.unread_bytes for piece in pieces)):
         kept = [_Kept(index, piece.item, costs[index], None) for index, piece in enumerate(pieces)]
     else:
         kept = _fit_tightly(pieces, costs, room_tokens, marker)
@@ -117,17 +123,35 @@ def _place(pieces: Sequence[Piece], costs: Sequence[int], ranked: Sequence[int],
     return kept
 
 
-def _cut(index: int, piece: Piece, room: int, marker: str) -> _Kept | None:
-    total = len(piece.content.encode("utf-8", "surrogatepass")) + piece.unread_bytes
-    note = marker.format(name=display_name(piece), shown=total, total=total, line=total)  # as long as it can get
-    frame = item_tokens(ContextItem(piece.kind.value.item_type, piece.name, note))
-    if room < frame + MIN_CUT_TOKENS:
+def _cut(position: int, piece: Piece, room: int, marker: str) -> _Kept | None:
+    frame = item_tokens(ContextItem(piece.kind.value.item_type, piece.name))
+    short = shorten(display_name(piece), piece.content, piece.unread_bytes, room - frame, marker)
+    if short is None:
         return None
-    head = _head(piece.content, room - frame)
-    shown = len(head.encode("utf-8", "surrogatepass"))
-    text = head + marker.format(name=display_name(piece), shown=shown, total=total, line=head.count("\n"))
-    item = ContextItem(piece.kind.value.item_type, piece.name, text)
-    return _Kept(index, item, item_tokens(item), Cut(display_name(piece), shown, total))
+    item = ContextItem(piece.kind.value.item_type, piece.name, short.text)
+    return _Kept(position, item, item_tokens(item), short.cut)
+
+
+def shorten(name: str, text: str, unread_bytes: int, room_tokens: int, marker: str) -> Shortened | None:
+    """The head of a text with the marker behind it, within the room; None if too little would be left to be of use."""
+    total = _bytes(text) + unread_bytes
+    room = room_tokens - _rendered_tokens(
+        marker.format(name=visible(name), shown=total, total=total, line=total), False
+    )
+    head = _head(text, room) if room >= MIN_CUT_TOKENS else ""
+    if not head:
+        return None
+    shown = _bytes(head)
+    note = marker.format(name=visible(name), shown=shown, total=total, line=head.count("\n"))
+    return Shortened(head + note, Cut(name, shown, total))
+
+
+def _bytes(text: str) -> int:
+    """How many bytes the text has on the disk, where an invalid byte came to us as one surrogate."""
+    try:
+        return len(text.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _head(text: str, room: int) -> str:
@@ -148,7 +172,7 @@ def _start(line: str, room: int, plain: bool) -> str:
     length = min(len(line), room * 16)
     while length and (cost := _rendered_tokens(line[:length], plain)) >= room:
         length = min(length * room // (cost + 1), length - 1)
-    return line[:length] + "\n"
+    return line[:length]
 
 
 def _rendered_tokens(text: str, plain: bool) -> int:
@@ -156,8 +180,8 @@ def _rendered_tokens(text: str, plain: bool) -> int:
 
 
 def _in_order(pieces: Sequence[Piece], kept: Iterable[_Kept]) -> Fitted:
-    ordered = sorted(kept, key=lambda one: (pieces[one.index].kind.value.place, one.index))
-    present = {one.index for one in ordered}
+    ordered = sorted(kept, key=lambda one: (pieces[one.position].kind.value.place, one.position))
+    present = {one.position for one in ordered}
     left_out = tuple(display_name(piece) for index, piece in enumerate(pieces) if index not in present)
     cut = tuple(one.cut for one in ordered if one.cut)
     return Fitted(tuple(one.item for one in ordered), cut, left_out, sum(one.tokens for one in ordered))

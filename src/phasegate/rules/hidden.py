@@ -1,14 +1,17 @@
-"""Characters that a person does not see and an agent reads: invisible ones, those that turn a line around, and what is no text at all."""
+"""Characters that a person does not see and an agent reads: invisible, reordering, and what is no text at all."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
-# Zero-width space, marks and fillers; bidirectional controls; tags and supplementary variation selectors, in which whole sentences can hide.
-# A joiner is normal inside emoji and some scripts, and only odd after ASCII; a byte-order mark is normal at the very start.
+from phasegate.rules.prompt import ContextItem
+
+# Zero-width space, marks, fillers; bidirectional controls; tags and variation selectors, in which sentences can hide.
+# A joiner is usual inside emoji and some scripts, and only odd after ASCII; a byte-order mark is usual at the start.
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\U000e0000-\U000e007f\U000e0100-\U000e01ef"
@@ -45,6 +48,18 @@ def hidden_characters(item: str, text: str, first_line: int = 1) -> Iterator[Hid
         yield Hidden(item, describe(match[0]), line)
 
 
+def hidden_in_text(item: str, text: str, limit: int) -> Iterator[Hidden]:
+    """At most so many of them."""
+    return islice(hidden_characters(item, text), limit)
+
+
+def hidden_in_item(item: ContextItem, limit: int) -> Iterator[Hidden]:
+    """Those of an item's name, at line 0, and then those of its content."""
+    name = item.name or ""
+    in_name = (found._replace(line=0) for found in hidden_characters(name, name))
+    return islice(chain(in_name, hidden_characters(item.name or item.type, item.content)), limit)
+
+
 def _is_usual(character: str, before: str, first_line: int) -> bool:
     if character == "\ufeff":
         return not before and first_line == 1
@@ -52,7 +67,7 @@ def _is_usual(character: str, before: str, first_line: int) -> bool:
 
 
 def may_hide(raw: bytes) -> bool:
-    """Whether a closer look at these bytes of UTF-8 text, free of ASCII controls, is worth its time; at most 1 ns a byte."""
+    """Whether a closer look at these bytes of UTF-8, free of ASCII controls, is worth its time; at most 1 ns a byte."""
     if 0x7F in raw:
         return True
     return (
@@ -63,7 +78,7 @@ def may_hide(raw: bytes) -> bool:
 
 
 def visible(name: str) -> str:
-    r"""A name that stays on its line and shows what it holds: `"a\u{202e}b"` where something in it would hide or break out."""
+    r"""A name that stays on its line and shows what it holds: `"a\u{202e}b"` where it would hide or break out."""
     return f'"{_UNSAFE.sub(_spelled, name)}"' if _UNSAFE.search(name) or name != name.strip() else name
 
 

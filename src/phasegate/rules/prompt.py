@@ -133,7 +133,7 @@ _ESCAPED_FORMS = {"": (), "name": ("name",), "content": ("content",), "name cont
 
 
 class _Reader:
-    """One reading of one prompt. No document type, no entity of its own, no element or attribute that we never write."""
+    """One reading of one prompt. No document type, no entity of its own, nothing that we never write."""
 
     def __init__(self) -> None:
         self._open: list[str] = []

@@ -42,7 +42,7 @@ class AgentPhase(StrEnum):
 
 
 class TemplateName(NamedTuple):
-    """Which agent and phase a template is for. Only names that were checked become one, so that no name can leave the folder."""
+    """Which agent and phase a template is for. Only checked names become one, so that none can leave the folder."""
 
     agent: str
     phase: AgentPhase
@@ -68,6 +68,11 @@ class Filled(NamedTuple):
     unknown: tuple[str, ...]
 
 
+def prefix_of(agent: str) -> str:
+    """The prefix of an agent that is named by its harness or by the prefix itself, in any case."""
+    return PREFIX_OF_HARNESS.get(agent, agent.upper())
+
+
 def template_name(agent: object, phase: object) -> TemplateName | None:
     """The checked name; None for an agent that is not upper case and an unknown phase."""
     if not isinstance(agent, str) or not isinstance(phase, str) or not _AGENT.fullmatch(agent):
@@ -84,7 +89,7 @@ def name_of_file(file_name: str) -> TemplateName | None:
 def fill(template: str, values: Mapping[str, str], missing_note: str) -> Filled:
     """Fill each placeholder once. Values go in untouched: a `{{TASKS}}` inside a value is that value's text.
 
-    A variable of ours without a value leaves the note, with its name for `{name}`. Any other placeholder stays as it is.
+    A variable of ours without a value leaves the note, with its name for `{name}`. Any other placeholder stays.
     """
     names = variables_in(template)
     notes = {name: missing_note.replace("{name}", name) for name in VARIABLES}

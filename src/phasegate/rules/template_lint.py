@@ -42,15 +42,16 @@ class Finding(NamedTuple):
 
 def lint(phase: AgentPhase, template: str) -> list[Finding]:
     """Everything that is wrong with a template, in the order of its lines."""
-    lines = template.split("\n")
-    found = [*_sections(lines), *_placeholders(phase, template), *_markers(phase, template)]
+    found = [*_sections(template), *_placeholders(phase, template), *_markers(phase, template)]
     if "<thought>" not in template:
         found.append(Finding(1, "no-thought", "say that reasoning goes into <thought>, which is removed"))
     return sorted(found, key=lambda finding: finding.line)
 
 
-def _sections(lines: Sequence[str]) -> Iterator[Finding]:
-    titles = set(_titles(lines))
+def _sections(template: str) -> Iterator[Finding]:
+    if "```" not in template and "~~~" not in template and all(f"\n## {section}\n" in template for section in SECTIONS):
+        return  # the usual case, at a tenth of the time
+    titles = set(_titles(template.split("\n")))
     for section in SECTIONS:
         if section.casefold() not in titles:
             yield Finding(1, "missing-section", f"there is no heading '{section}'")

@@ -1,13 +1,13 @@
 """How many tokens a text may cost, counted offline and on the safe side.
 
-Vendors' tokenizers differ and are not all public, so this is an estimate: a weighted count of words, letters, digits, punctuation and
-scripts. The weights were fitted so that the estimate is not below the largest of six public tokenizers on code, prose, CJK and base64, and
-at most twice above it. Random letters, rare ideographs and rows of random punctuation can cost more than it says.
+Vendors' tokenizers differ and are not all public, so this is an estimate: a weighted count of words, letters, digits,
+punctuation and scripts. The weights were fitted so that it is not below the largest of six public tokenizers on code,
+prose, CJK and base64, and at most twice above it. Random letters, rare ideographs and random punctuation can cost more.
 """
 
 from __future__ import annotations
 
-# Thousandths of a token. A class is a set of bytes of UTF-8; for other scripts it is the lead byte, so each character counts once.
+# Thousandths of a token. A class is a set of bytes of UTF-8; beyond ASCII of lead bytes, so a character counts once.
 _WEIGHTS = {
     b"U": 550,  # A-Z
     b"d": 1750,  # 0-9: some tokenizers take digits one by one, and base64 is full of them
@@ -21,8 +21,8 @@ _WEIGHTS = {
     b"I": 1480,  # Indic, Thai, Vietnamese and others of three bytes
     b"Y": 950,  # punctuation, arrows, boxes
     b"K": 1250,  # kana, CJK punctuation
-    b"H": 1420,  # ideographs
-    b"O": 1750,  # Hangul
+    b"H": 1440,  # ideographs
+    b"O": 1620,  # Hangul
     b"F": 1200,  # full-width forms, private use
     b"M": 3500,  # emoji and others of four bytes
 }
@@ -44,7 +44,7 @@ _LEADS = (
 
 
 def estimate_tokens(text: str) -> int:
-    """An estimate that is meant never to be below the real count. The sum over the lines of a text is at least that of the text."""
+    """Meant never to be below the real count. The sum over the lines of a text is at least that of the text."""
     return -(-_thousandths(text.encode("utf-8", "surrogatepass")) // 1000)
 
 

@@ -10,6 +10,7 @@ from phasegate.rules.hidden import visible
 from phasegate.rules.tokens import estimate_tokens
 
 SHOWN = 60  # entries of one folder; the rest is counted
+_JOINED = 8  # folders on one row
 _MISSES = 20  # folders that do not fit, until no other is tried
 
 
@@ -112,7 +113,7 @@ def _rows(folder: _Folder, depth: int, limit: int, phrases: FoldPhrases) -> list
 def _folder_row(depth: int, name: str, folder: _Folder, phrases: FoldPhrases) -> _Row:
     """A folder that holds nothing but one other is shown together with it: `src/main/`."""
     parts = [visible(name)]
-    while not folder.files and len(folder.folders) == 1:
+    while not folder.files and len(folder.folders) == 1 and len(parts) < _JOINED:
         [(inner, folder)] = folder.folders.items()
         parts.append(visible(inner))
     return _Row(depth, "/".join(parts) + "/", _counts(folder.file_count, folder.folder_count, phrases), folder)

@@ -1,7 +1,8 @@
 r"""Text as XML carries it, and a reversible spelling for the characters that XML cannot carry.
 
-XML 1.0 has no place for most control characters, lone surrogates, U+FFFE and U+FFFF. Such a character is spelled `\u{hex}`, and a literal
-`\u{` beside it as `\u{5c}u{`, so that reading is unambiguous. Only a text that needs it is spelled; its element says so.
+XML 1.0 has no place for most control characters, lone surrogates, U+FFFE and U+FFFF. Such a character is spelled
+`\u{hex}`, and a literal `\u{` beside it as `\u{5c}u{`, so that reading is unambiguous. Only a text that needs it is
+spelled; its element says so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def carries(text: str) -> bool:
 
 def carries_utf8(raw: bytes) -> bool:
     """The same for text that is known to be valid UTF-8."""
-    # One memchr a control character is the quickest scan there is here: 0.3 ns a byte for all 29, against 5 ns for a regular expression.
+    # One memchr a control character is the quickest scan: 0.3 ns a byte for all 29, a regular expression takes 5.
     if any(map(raw.__contains__, _CONTROLS)):
         return False
     return 0xEF not in raw or (b"\xef\xbf\xbe" not in raw and b"\xef\xbf\xbf" not in raw)

@@ -15,7 +15,7 @@ _ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GI
 
 
 def list_files(root: Path) -> list[str]:
-    """The tracked files and those that are neither tracked nor ignored, from the repository's root; none outside a repository."""
+    """The tracked files and those that are neither tracked nor ignored; none outside a repository."""
     settings = [part for setting in _SETTINGS for part in ("-c", setting)]
     command = ["git", *settings, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     environment = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT}
@@ -28,6 +28,7 @@ def list_files(root: Path) -> list[str]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=TIMEOUT_S,
+            check=False,
         )
     except FileNotFoundError as error:
         raise EnvironmentUnavailable("git was not found", "install git 2.30 or later") from error

@@ -21,8 +21,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "completion": ("completion", "completion", "Print the completion script for bash, zsh or fish."),
     "config": ("config", "config", "Show the configuration in effect, and where each value comes from."),
+    "demo": ("demo", "demo", "Show the product at work in a throw-away folder."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
+    "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
     "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
+    "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
 }
 
 
