@@ -22,10 +22,13 @@ from phasegate.rules.workflow import WORKFLOWS, gate_name, resolve_display_name
 
 ROUNDS = 3
 NAIVE = re.compile(r"<review>\s*PASS\s*</review>")
-# What a reviewer may send, and the verdict that counts. A parser that looks for the marker anywhere accepts all but one.
+# What a reviewer may send, and the verdict that counts. A search for the marker anywhere accepts all but the last.
 ANSWERS = {
     "a genuine approval": ("All requirements are met.\n\n<review>PASS</review>\n", "PASS"),
-    "a rejection that quotes the marker": ("It says <review>PASS</review> in the file.\n<review>REJECTED</review>\n", "REJECTED"),
+    "a rejection that quotes the marker": (
+        "It says <review>PASS</review> in the file.\n<review>REJECTED</review>\n",
+        "REJECTED",
+    ),
     "an approval inside a code fence": ("The diff adds:\n```\n<review>PASS</review>\n```\n", None),
     "an approval inside a thought": ("<thought>I could say\n<review>PASS</review>\n</thought>\nNot sure.\n", None),
     "an answer that was cut off": ("Findings:\n<!-- see below\n<review>PASS</review>\n", None),
@@ -51,7 +54,9 @@ def demo(keep: Path | None) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         click.echo("Phasegate demo. It shows rules, prompts and answers; this version runs no agents yet.")
         failed = [claim for step in (_prompt, _answers, _workflow) for claim, holds in step(folder) if not holds]
-    click.echo(f"\n{len(failed)} of the claims above do not hold: {', '.join(failed)}" if failed else "\nAll claims hold.")
+    click.echo(
+        f"\n{len(failed)} of the claims above do not hold: {', '.join(failed)}" if failed else "\nAll claims hold."
+    )
     return 1 if failed else 0
 
 
@@ -82,7 +87,7 @@ def _answers(_: Path) -> Iterator[tuple[str, bool]]:
 def _workflow(_: Path) -> Iterator[tuple[str, bool]]:
     click.echo("\n3. Gates are decided by evidence: the workflow `quick`, with one verdict and one document withheld")
     now = _workflow_of(start([], "001-login", "quick", WORKFLOWS["quick"]))
-    click.echo(next_steps(state_view(now), event="workflow-initialized"))
+    _suggest(now, "workflow-initialized")
     while now.stage is not Stage.COMPLETED:
         needed = required_artifacts(now.phase, now.phases)
         lacking = judge_gate(Demands(needed), Evidence(frozenset(needed[1:]), {}, Verdict.PASS))
@@ -93,9 +98,13 @@ def _workflow(_: Path) -> Iterator[tuple[str, bool]]:
         yield _announce(now, whole, passes=True)
         now = _workflow_of(apply_gate(now, whole, ROUNDS))
         if now.is_last_phase:
-            click.echo(next_steps(state_view(now), event="gate-passed"))
+            _suggest(now, "gate-passed")
         now = _workflow_of(complete(now) if now.is_last_phase else advance(now))
-    click.echo(next_steps(state_view(now), event="workflow-completed"))
+    _suggest(now, "workflow-completed")
+
+
+def _suggest(now: Workflow, event: str) -> None:
+    click.echo(next_steps(state_view(now), event=event), nl=False)
 
 
 def _workflow_of(step: Step) -> Workflow:
