@@ -1,0 +1,167 @@
+"""An agent's own git directory, read as files that anybody may have written.
+
+Nothing in it is a git directory to us: refs are read as text, and objects are copied into a store of ours, each one
+checked against its name. What is odd is left out, and then the history counts as unreadable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from phasegate.workspace.disk import (
+    LimitReached,
+    Limits,
+    blob_id,
+    folder_beneath,
+    names_in,
+    read_beneath,
+    read_plain_file,
+)
+from phasegate.workspace.git import GitFailed, Place, git
+from phasegate.workspace.repository import Repository
+
+_REF = re.compile(r"refs/[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
+_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_FAN = re.compile(r"[0-9a-f]{2}")
+_PACK = re.compile(r"pack-[0-9a-f]{40,64}\.pack")
+_SMALL_BYTES = 1024**2
+_LARGEST_INDEX_BYTES = 256 * 1024**2
+_PACK_TIMEOUT_S = 120.0
+_STEERING_FILES = (
+    ".git",
+    *(f".git/{name}" for name in ("config", "config.worktree", "commondir", "gitdir", "hooks", "modules", "worktrees")),
+    *(f".git/info/{name}" for name in ("attributes", "exclude", "grafts", "sparse-checkout")),
+    *(f".git/objects/info/{name}" for name in ("alternates", "http-alternates", "commit-graph", "commit-graphs")),
+    *(f".git/{name}" for name in ("objects", "refs", "refs/replace", "shallow", "reftable")),
+)
+
+
+def read_head(root: int) -> str | None:
+    """The commit that an agent's HEAD says it stands on; None if that cannot be read."""
+    head = _text(root, ".git/HEAD")
+    if head.startswith("ref: "):
+        ref = head[5:]
+        if not _REF.fullmatch(ref) or ".." in ref:
+            return None
+        head = _text(root, f".git/{ref}") or _packed(root, ref)
+    return head if _ID.fullmatch(head) else None
+
+
+def _packed(root: int, ref: str) -> str:
+    for line in _text(root, ".git/packed-refs").splitlines():
+        object_id, _, name = line.partition(" ")
+        if name == ref:
+            return object_id
+    return ""
+
+
+def _text(root: int, path: str) -> str:
+    content = read_beneath(root, path, 64 * _SMALL_BYTES)
+    return "" if content is None else content.decode(errors="replace").strip()
+
+
+def read_index(root: int) -> bytes | None:
+    """The agent's index."""
+    return read_beneath(root, ".git/index", _LARGEST_INDEX_BYTES)
+
+
+def copy_objects(root: int, repository: Repository, store: Path, limits: Limits) -> Place:
+    """Copy what an agent has in its object store into a new one of ours, over the person's objects."""
+    (store / "info").mkdir(parents=True)
+    (store / "pack").mkdir()
+    (store / "info/alternates").write_text(f"{repository.objects}\n")
+    place = repository.place()._replace(objects=store)
+    room = limits.total_bytes
+    for name, data in _loose(root, repository.hash_name, limits):
+        room -= len(data)
+        if room < 0:
+            raise LimitReached("objects in the agent's git directory, in bytes", limits.total_bytes)
+        (store / name[:2]).mkdir(exist_ok=True)
+        (store / name[:2] / name[2:]).write_bytes(data)
+    for pack in _packs(root, limits):
+        _add_pack(place, pack, limits)
+    return place
+
+
+def _loose(root: int, hash_name: str, limits: Limits) -> Iterator[tuple[str, bytes]]:
+    """Every loose object that is what its name says, still packed as it lies there."""
+    count = 0
+    for fan in _names_beneath(root, ".git/objects"):
+        for rest in _names_beneath(root, f".git/objects/{fan}") if _FAN.fullmatch(fan) else ():
+            count += 1
+            if count > 10 * limits.files:
+                raise LimitReached("objects in the agent's git directory", 10 * limits.files)
+            data = read_beneath(root, f".git/objects/{fan}/{rest}", limits.file_bytes)
+            if data is not None and _is_named(data, fan + rest, hash_name, limits.file_bytes):
+                yield fan + rest, data
+
+
+def _is_named(data: bytes, name: str, hash_name: str, limit: int) -> bool:
+    """Whether an object's content gives its name; one that unpacks to more than the limit does not count."""
+    unpacker, found, left = zlib.decompressobj(), hashlib.new(hash_name, usedforsecurity=False), limit
+    try:
+        while data and left > 0 and not unpacker.eof:
+            part = unpacker.decompress(data, min(left, _SMALL_BYTES))
+            data = unpacker.unconsumed_tail
+            found.update(part)
+            left -= len(part)
+    except zlib.error:
+        return False
+    return unpacker.eof and found.hexdigest() == name
+
+
+def _packs(root: int, limits: Limits) -> Iterator[bytes]:
+    try:
+        with folder_beneath(root, ".git/objects/pack") as folder:
+            for name in sorted(names_in(folder)):
+                if _PACK.fullmatch(name) and (data := read_plain_file(folder, name, limits.total_bytes)) is not None:
+                    yield data
+    except OSError:
+        return
+
+
+def _add_pack(place: Place, pack: bytes, limits: Limits) -> None:
+    """Index a pack anew: git computes the names of its objects itself. A broken one is left out."""
+    arguments = ("index-pack", "--stdin", f"--max-input-size={limits.total_bytes}")
+    try:
+        git(place, *arguments, stdin=pack, timeout_s=_PACK_TIMEOUT_S)
+    except GitFailed:
+        return
+
+
+def _names_beneath(root: int, folder: str) -> list[str]:
+    try:
+        with folder_beneath(root, folder) as descriptor:
+            return sorted(names_in(descriptor))
+    except OSError:
+        return []
+
+
+def fingerprint(root: int, hash_name: str) -> dict[str, str]:
+    """The parts of a git directory that could make a git run or believe something, each with its content's id."""
+    found = {}
+    for path in (*_STEERING_FILES, *_hooks(root)):
+        kind = _kind_beneath(root, path)
+        if kind == "100":
+            found[path] = blob_id(read_beneath(root, path, _SMALL_BYTES) or b"", hash_name)
+        elif kind is not None:
+            found[path] = kind
+    return found
+
+
+def _hooks(root: int) -> list[str]:
+    return [f".git/hooks/{name}" for name in _names_beneath(root, ".git/hooks")[:100]]
+
+
+def _kind_beneath(root: int, path: str) -> str | None:
+    folder, _, name = path.rpartition("/")
+    try:
+        with folder_beneath(root, folder) as descriptor:
+            return f"{os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode:06o}"[:3]
+    except OSError:
+        return None

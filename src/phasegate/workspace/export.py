@@ -1,0 +1,63 @@
+"""A tree written into an empty folder, for checks and for whoever must see exactly what was harvested (D8.g, D10).
+
+Bytes are written as they are: no filter, no line ends, no keywords. A symbolic link that does not surely stay inside
+the tree is left out and named.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.errors import StateConflict
+from phasegate.rules.scope import link_problem
+from phasegate.workspace.git import Identity, git
+from phasegate.workspace.planting import Seedling, write_agents_git
+from phasegate.workspace.repository import NOBODY, Repository, commit_of, read_blobs, read_refs, temporary_folder
+
+
+class Exported(NamedTuple):
+    """A folder that holds a tree. `refused` are links that could lead out of it: they are not there."""
+
+    folder: Path
+    refused: tuple[str, ...]
+
+
+def export(repository: Repository, tree: str, folder: Path, *, with_git: bool = False) -> Exported:
+    """Write the files of a commit or tree into an empty folder.
+
+    `with_git` gives it a git directory of its own, as builds that read their version from a tag need it; the tree must
+    be that of a commit then.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise StateConflict(f"{folder} is not empty", "Export into a new folder.")
+    refused = _leaving_links(repository, tree)
+    with temporary_folder(repository) as room:
+        place = repository.place(room / "index", folder)
+        git(place, "read-tree", tree)
+        if refused:
+            names = b"".join(os.fsencode(path) + b"\0" for path in refused)
+            git(place, "update-index", "--force-remove", "-z", "--stdin", stdin=names)
+        git(place, "checkout-index", "--all", "--force", "-u")
+        if with_git:
+            _give_git(repository, tree, folder, room / "index")
+    return Exported(folder, refused)
+
+
+def _give_git(repository: Repository, commit: str, folder: Path, index: Path) -> None:
+    start = commit_of(repository, commit)
+    if start is None:
+        raise StateConflict(f"{commit} is not a commit", "Export it without a git directory.")
+    seedling = Seedling("checked", start, Identity(*NOBODY), read_refs(repository, "refs/tags"), ())
+    write_agents_git(repository, folder, index, seedling)
+
+
+def _leaving_links(repository: Repository, tree: str) -> tuple[str, ...]:
+    """The links of a tree that do not surely stay inside it."""
+    listed = git(repository.place(), "ls-tree", "-r", "-z", "--full-tree", tree).stdout.split(b"\0")
+    links = [entry.partition(b"\t") for entry in listed if entry.startswith(b"120000 ")]
+    ids = {os.fsdecode(path): about.split()[2].decode() for about, _, path in links}
+    targets = read_blobs(repository.place(), ids.values())
+    return tuple(path for path, one in ids.items() if link_problem(path, os.fsdecode(targets[one])) is not None)

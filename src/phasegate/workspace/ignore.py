@@ -1,0 +1,87 @@
+"""What an agent's tools leave behind: the ignore rules of the base commit, and a list of litter (D6.j, D6.k).
+
+The rules are those of git, read from the base commit's own `.gitignore` files and never from those on the disk, which
+an agent can edit. The matcher is that of file scopes, because `pathspec` and agents' file names together can stall.
+A rare pattern with `**` inside matches at its first place only; the path then counts as not ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from phasegate.rules.glob import compile_pattern
+
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+
+
+class _Rule(NamedTuple):
+    pattern: re.Pattern[str]
+    folders_only: bool
+    by_name: bool
+    ignores: bool
+
+
+class IgnoreRules:
+    """Decides about paths that the base commit does not have. A folder that is ignored is not looked into."""
+
+    def __init__(self, files: Mapping[str, bytes], litter: Iterable[str] = ()) -> None:
+        """`files` holds the text of each `.gitignore`, by its folder (`""` for the root)."""
+        self._rules = {folder: _rules_in(text.decode(errors="replace")) for folder, text in files.items()}
+        self._litter = _rules_in("\n".join(litter))
+
+    def covers(self, path: str, is_folder: bool) -> bool:
+        """Whether a path is ignored: the nearest `.gitignore` with an opinion decides, then the litter."""
+        folder = path
+        while folder:
+            folder = folder.rpartition("/")[0]
+            if (rules := self._rules.get(folder)) is not None:
+                opinion = _opinion(rules, path[len(folder) + 1 if folder else 0 :], is_folder)
+                if opinion is not None:
+                    return opinion
+        return self.is_litter(path, is_folder)
+
+    def is_litter(self, path: str, is_folder: bool) -> bool:
+        return bool(_opinion(self._litter, path, is_folder))
+
+
+def _opinion(rules: tuple[_Rule, ...], path: str, is_folder: bool) -> bool | None:
+    """The last rule that matches the path itself decides."""
+    name = path.rpartition("/")[2]
+    for rule in rules:
+        text = name if rule.by_name else path
+        if (is_folder or not rule.folders_only) and (found := rule.pattern.match(text)) and found.end() == len(text):
+            return rule.ignores
+    return None
+
+
+def _rules_in(text: str) -> tuple[_Rule, ...]:
+    """The rules of one file, the last one first."""
+    lines = (line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n"))
+    rules = (_rule(line) for line in lines if line.strip() and not line.startswith("#"))
+    return tuple(rule for rule in rules if rule is not None)[::-1]
+
+
+def _rule(line: str) -> _Rule | None:
+    ignores = not line.startswith("!")
+    text = _ESCAPE.sub(_as_itself, _without_trailing_blanks(line if ignores else line[1:]))
+    folders_only = text.endswith("/")
+    text = text.removesuffix("/")
+    if not text.strip("/"):
+        return None
+    if text.endswith("/**"):  # what lies below, and not the folder itself
+        text += "/*"
+    by_name = "/" not in text
+    return _Rule(compile_pattern("/" + text.removeprefix("/")), folders_only, by_name, ignores)
+
+
+def _without_trailing_blanks(line: str) -> str:
+    kept = line.rstrip(" ")
+    return kept + " " if kept.endswith("\\") and not kept.endswith("\\\\") and len(kept) < len(line) else kept
+
+
+def _as_itself(escaped: re.Match[str]) -> str:
+    """A character that stands for itself, in the only way the matcher has for it."""
+    character = escaped[1]
+    return f"[{character}]" if character in "*?[" else character

@@ -1,0 +1,87 @@
+"""Locks that no death leaves behind, and the lock files of git that a death did leave behind (F04, G01, W4.i).
+
+Both are `flock`s: the kernel gives them back when their holder dies. The lock of the repository is also the standard
+output of each git that changes something under it, so it is held until that git has ended, even if we are killed.
+Whoever gets it therefore knows that every earlier holder, and each git that it started, is dead.
+
+A holder writes down which lock files its git is about to make. The next one finds the list only if its writer died.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from phasegate.workspace.repository import Repository
+
+_PERSON_MAY_HOLD_S = 1.0  # git holds the lock of a ref or an index for milliseconds
+_LIST_BYTES = 1024**2
+
+
+class RepositoryLock:
+    """Held: nobody else of us changes refs, or a checkout of the person's, in this repository."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def announce(self, lock_files: Iterable[Path]) -> None:
+        """Write down the lock files that are about to be made, before they are."""
+        os.lseek(self.descriptor, 0, os.SEEK_END)
+        os.write(self.descriptor, b"".join(os.fsencode(path) + b"\0" for path in lock_files))
+
+
+@contextmanager
+def repository_lock(repository: Repository) -> Iterator[RepositoryLock]:
+    """Wait for the repository; what a dead holder left is cleared away first."""
+    repository.ours.mkdir(exist_ok=True)
+    with _flock(repository.ours / "lock") as descriptor:
+        left = os.pread(descriptor, _LIST_BYTES, 0)
+        for name in left.split(b"\0"):
+            if name:
+                _remove_stale(Path(os.fsdecode(name)))
+        os.ftruncate(descriptor, 0)
+        try:
+            yield RepositoryLock(descriptor)
+        finally:
+            os.ftruncate(descriptor, 0)
+
+
+@contextmanager
+def checkout_lock(repository: Repository, name: str) -> Iterator[None]:
+    """Wait for one checkout: two never make, read or remove it at once."""
+    folder = repository.ours / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _flock(folder / name):
+        yield
+
+
+@contextmanager
+def _flock(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a dead holder's lock file; one that a git of the person's made since goes by itself, and soon."""
+    first = _inode(path)
+    give_up_s = time.monotonic() + _PERSON_MAY_HOLD_S
+    while first is not None and _inode(path) == first and time.monotonic() < give_up_s:
+        time.sleep(0.02)
+    if first is not None and _inode(path) == first:
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_ino
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,179 @@
+"""Making a checkout: anew, or out of one that is there, which is swept clean first (D10)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from phasegate.errors import StateConflict
+from phasegate.rules.scope import LITTER
+from phasegate.workspace.agent_git import fingerprint
+from phasegate.workspace.beginning import Beginning
+from phasegate.workspace.checkout import (
+    WORKTREES,
+    Assignment,
+    Checkout,
+    Record,
+    opened_root,
+    read_record,
+    records_folder,
+    start_from,
+    write_record,
+)
+from phasegate.workspace.disk import opened_folder
+from phasegate.workspace.git import Identity, git
+from phasegate.workspace.lock import checkout_lock
+from phasegate.workspace.objects import Signature
+from phasegate.workspace.planting import Seedling, write_agents_git, write_files
+from phasegate.workspace.removal import removal_room, remove_tree
+from phasegate.workspace.repository import Repository, keep_out_of_git
+from phasegate.workspace.survey import dirty_paths
+
+_POOL = "pool"
+_MOST_IN_POOL = 4
+
+
+class Terms(NamedTuple):
+    """With what a checkout is made. `set_aside` are names in its root that are ours, such as `WP01.md`."""
+
+    agent: Identity
+    signature: Signature  # of commits that we make ourselves
+    set_aside: tuple[str, ...] = ()
+    litter: tuple[str, ...] = LITTER
+    worktrees: Path | None = None
+
+
+class _Used(NamedTuple):
+    """A checkout that was taken out of use, in our hands: nothing refers to it any more."""
+
+    record: Record
+    index_data: bytes
+
+
+def home_of(checkout: Checkout) -> Path:
+    return checkout.folder.parent
+
+
+def make(repository: Repository, assignment: Assignment, terms: Terms, begin: Beginning) -> Checkout:
+    """Make a checkout where none is, out of the pool if there is one."""
+    home = terms.worktrees or repository.root / WORKTREES
+    if not home.is_dir():
+        home.mkdir(parents=True, exist_ok=True)
+        keep_out_of_git(repository, home)
+    folder, staging = home / assignment.name, home / f".new-{assignment.name}"
+    if folder.exists() or folder.is_symlink():
+        raise StateConflict(f"{folder} is there, and was not made by us", "Move it away, and dispatch again.")
+    remove_tree(staging)
+    used = _from_pool(repository, home, staging)
+    return _Making(repository, assignment, terms, begin, staging).carry_out(folder, used)
+
+
+def adopt(checkout: Checkout, terms: Terms, begin: Beginning) -> Checkout:
+    """Make a checkout anew out of itself. It is out of use before anything in it is touched."""
+    repository, folder = checkout.repository, checkout.folder
+    records = records_folder(repository, checkout.assignment.name)
+    staging = home_of(checkout) / f".new-{checkout.assignment.name}"
+    used = _Used(checkout.record, (records / "index").read_bytes())
+    remove_tree(staging)
+    folder.rename(staging)
+    (records / "record.json").unlink()
+    return _Making(repository, checkout.assignment, terms, begin, staging).carry_out(folder, used)
+
+
+def retire(checkout: Checkout) -> bool:
+    """Keep a checkout's files for the next one; False if there are enough of them."""
+    repository, name = checkout.repository, checkout.assignment.name
+    with checkout_lock(repository, _POOL):
+        pool = repository.ours / _POOL
+        taken = {path.name for path in pool.glob("*")}
+        free = next((str(n) for n in range(_MOST_IN_POOL) if str(n) not in taken), None)
+        if free is None:
+            return False
+        (home_of(checkout) / ".pool").mkdir(exist_ok=True)
+        remove_tree(home_of(checkout) / ".pool" / free)
+        checkout.folder.rename(home_of(checkout) / ".pool" / free)
+        pool.mkdir(exist_ok=True)
+        (records_folder(repository, name)).rename(pool / free)
+    return True
+
+
+def _from_pool(repository: Repository, home: Path, staging: Path) -> _Used | None:
+    """Take a checkout out of the pool, if one of this home is there."""
+    with checkout_lock(repository, _POOL):
+        for records in sorted((repository.ours / _POOL).glob("*")):
+            kept = home / ".pool" / records.name
+            record = read_record(records)
+            if record is None or not kept.is_dir() or kept.is_symlink():
+                continue
+            used = _Used(record, (records / "index").read_bytes())
+            kept.rename(staging)
+            shutil.rmtree(records)
+            return used
+    return None
+
+
+class _Making:
+    def __init__(
+        self, repository: Repository, assignment: Assignment, terms: Terms, begin: Beginning, staging: Path
+    ) -> None:
+        self._repository, self._assignment = repository, assignment
+        self._terms, self._begin, self._staging = terms, begin, staging
+        self._records = records_folder(repository, assignment.name)
+
+    def carry_out(self, folder: Path, used: _Used | None) -> Checkout:
+        """Write everything beside its place, then the record, then move it there: a death leaves a plain state."""
+        self._records.mkdir(parents=True, exist_ok=True)
+        index = self._records / "index.new"
+        index.unlink(missing_ok=True)
+        if used is None or not self._swept(used, index):
+            remove_tree(self._staging)
+            self._staging.mkdir()
+        write_files(self._repository, self._staging, index, self._begin.start)
+        record = self._planted(folder, index)
+        index.replace(self._records / "index")
+        write_record(self._records, record)
+        self._staging.rename(folder)
+        return Checkout(self._repository, self._assignment, record, self._begin.conflicts)
+
+    def _swept(self, used: _Used, index: Path) -> bool:
+        """Take out everything that is not as we once left it: ignored files and empty folders too."""
+        record = replace(used.record, folder=str(self._staging), set_aside=())
+        try:
+            with opened_root(record) as root, removal_room(self._staging.parent) as room:
+                for path in (".git", *dirty_paths(root, start_from(used.index_data, record, self._repository))):
+                    room.take_beneath(root, path)
+        except (OSError, StateConflict):
+            return False
+        index.write_bytes(used.index_data)
+        return True
+
+    def _planted(self, folder: Path, index: Path) -> Record:
+        begin, terms = self._begin, self._terms
+        if begin.files is not None:
+            self._lay_conflicts(index, begin.files)
+        excluded = (*(f"/{name}" for name in terms.set_aside), *terms.litter)
+        seedling = Seedling(self._assignment.branch, begin.start, terms.agent, begin.refs, excluded)
+        stamp_ns = write_agents_git(self._repository, self._staging, index, seedling)
+        with opened_folder(self._staging) as root:
+            files = fingerprint(root, self._repository.hash_name)
+        about = self._staging.stat()
+        return Record(
+            folder=str(folder),
+            device=about.st_dev,
+            inode=about.st_ino,
+            start=begin.start,
+            stamp_ns=stamp_ns,
+            set_aside=terms.set_aside,
+            git_files=files,
+            joins=begin.joins,
+        )
+
+    def _lay_conflicts(self, index: Path, files: str) -> None:
+        """Write the files of a merge over those of the start. The record stays that of the start: they are changes."""
+        own = index.with_suffix(".merge")
+        shutil.copy2(index, own)
+        git(self._repository.place(own, self._staging), "read-tree", "-m", "-u", self._begin.start, files)
+        own.unlink()

@@ -1,0 +1,89 @@
+"""Merging branches without a checkout: first the merged tree, to be tested; then the ref, by compare and swap.
+
+A conflict is a value. No side is ever preferred, and nothing is in a merge that was not tested: if the target has
+moved meanwhile, the merge is prepared anew.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from phasegate.errors import StateConflict
+from phasegate.workspace.git import git
+from phasegate.workspace.lock import repository_lock
+from phasegate.workspace.objects import Signature, write_merge
+from phasegate.workspace.person_checkout import Obstacle
+from phasegate.workspace.refs import BRANCHES, RefMoved, advance_branch
+from phasegate.workspace.repository import Repository, is_ancestor, read_refs
+
+
+class MergedTree(NamedTuple):
+    """Two histories in one tree. Files with conflicts hold both sides, with markers."""
+
+    tree: str
+    conflicts: tuple[str, ...]
+
+
+class Prepared(NamedTuple):
+    """A merge that is made but not in force: `commit` can be checked out and tested."""
+
+    target: str
+    expected: str
+    source: str
+    commit: str
+    tree: str
+
+
+class Conflict(NamedTuple):
+    """Both sides changed these paths."""
+
+    target: str
+    source: str
+    paths: tuple[str, ...]
+
+
+class AlreadyMerged(NamedTuple):
+    """There is nothing to do: the target has the source's history (F03)."""
+
+    target: str
+    commit: str
+
+
+def merge_trees(repository: Repository, ours: str, theirs: str) -> MergedTree:
+    """Merge two commits as far as it goes."""
+    arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
+    fields = os.fsdecode(git(repository.place(), *arguments, accept=(0, 1)).stdout).split("\0")
+    return MergedTree(fields[0], tuple(dict.fromkeys(path for path in fields[1:] if path)))
+
+
+def prepare_merge(
+    repository: Repository, source: str, target: str, message: str, signature: Signature
+) -> Prepared | Conflict | AlreadyMerged:
+    """Merge a branch into another without moving it."""
+    refs = read_refs(repository, BRANCHES + source, BRANCHES + target)
+    theirs, ours = (_existing(refs, branch) for branch in (source, target))
+    if is_ancestor(repository, theirs, ours):
+        return AlreadyMerged(target, ours)
+    merged = merge_trees(repository, ours, theirs)
+    if merged.conflicts:
+        return Conflict(target, source, merged.conflicts)
+    commit = write_merge(repository, merged.tree, (ours, theirs), signature, message)
+    return Prepared(target, ours, theirs, commit, merged.tree)
+
+
+def finish_merge(repository: Repository, prepared: Prepared) -> AlreadyMerged | RefMoved | Obstacle:
+    """Put a prepared merge into force. A second time is no harm; if the target has moved, prepare again."""
+    with repository_lock(repository) as lock:
+        reason = f"merge into {prepared.target}"
+        stopped = advance_branch(repository, lock, prepared.target, prepared.expected, prepared.commit, reason)
+    if isinstance(stopped, RefMoved) and stopped.actual and is_ancestor(repository, prepared.commit, stopped.actual):
+        return AlreadyMerged(prepared.target, stopped.actual)
+    return AlreadyMerged(prepared.target, prepared.commit) if stopped is None else stopped
+
+
+def _existing(refs: dict[str, str], branch: str) -> str:
+    try:
+        return refs[BRANCHES + branch]
+    except KeyError:
+        raise StateConflict(f"there is no branch {branch}", "Run `phasegate status` to see what there is.") from None

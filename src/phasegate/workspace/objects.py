@@ -1,0 +1,123 @@
+"""Blobs and commits written into the person's object store, as raw bytes, without an index or a work tree.
+
+`git fast-import` does it: one process for any number of objects. It works on a git directory that is thrown away, so
+no ref of the person's is touched; refs move later, by compare and swap.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from phasegate.errors import StateConflict
+from phasegate.rules.repo_path import names_git_directory
+from phasegate.workspace.git import Identity, Place, git
+from phasegate.workspace.repository import Repository, temporary_folder, write_git_directory
+
+_BATCH_BYTES = 32 * 1024**2
+_MODES = frozenset(("100644", "100755", "120000"))
+_PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')
+
+
+class Version(NamedTuple):
+    """What a path holds in a tree."""
+
+    mode: str
+    object_id: str
+
+
+class Signature(NamedTuple):
+    """Who, and when: seconds since 1970 and the offset of their clock."""
+
+    who: Identity
+    when_s: int
+    zone: str = "+0000"
+
+
+class NewCommit(NamedTuple):
+    """A commit to be made: its first parent's tree, with some paths set and some (None) gone."""
+
+    parents: tuple[str, ...]  # empty: the one made just before
+    author: Signature
+    committer: Signature
+    message: str
+    paths: Mapping[str, Version | None]
+
+
+def write_blobs(repository: Repository, contents: Iterable[bytes]) -> None:
+    """Store blobs, a bounded amount at a time."""
+    batch: list[bytes] = []
+    size = 0
+    for content in contents:
+        batch.append(b"blob\ndata %d\n%s\n" % (len(content), content))
+        size += len(content)
+        if size >= _BATCH_BYTES:
+            _import(repository, batch)
+            batch, size = [], 0
+    if batch:
+        _import(repository, batch)
+
+
+def write_commits(repository: Repository, commits: Sequence[NewCommit]) -> list[str]:
+    """Make commits one upon the other, and give their ids. Their blobs must be there."""
+    if not commits:
+        return []
+    stream = [part for number, commit in enumerate(commits, 1) for part in _commit(number, commit)]
+    return _import(repository, stream)
+
+
+def write_merge(repository: Repository, tree: str, parents: Sequence[str], signature: Signature, message: str) -> str:
+    """Make a commit of a tree that is there already. The same input gives the same commit."""
+    lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
+    signed = _signature(signature)
+    head = "\n".join(lines).encode() + b"\nauthor %s\ncommitter %s\n\n" % (signed, signed)
+    arguments = ("hash-object", "-t", "commit", "-w", "--stdin")
+    return git(repository.place(), *arguments, stdin=head + message.encode() + b"\n").stdout.decode().strip()
+
+
+def _import(repository: Repository, stream: Iterable[bytes]) -> list[str]:
+    with temporary_folder(repository) as room:
+        write_git_directory(room, repository.hash_name, "\tbare = true\n")
+        data = b"".join((b"feature done\n", *stream, b"done\n"))
+        said = git(Place(room, repository.objects), "fast-import", "--quiet", stdin=data)
+    return said.stdout.decode().split()
+
+
+def _commit(number: int, commit: NewCommit) -> Iterator[bytes]:
+    message = commit.message.replace("\0", "").encode(errors="surrogateescape")
+    yield b"commit refs/made\nmark :%d\n" % number
+    yield b"author %s\ncommitter %s\n" % (_signature(commit.author), _signature(commit.committer))
+    yield b"data %d\n%s\n" % (len(message), message)
+    for word, parent in zip(("from", *["merge"] * len(commit.parents)), commit.parents, strict=False):
+        yield f"{word} {parent}\n".encode()
+    gone = [path for path, version in commit.paths.items() if version is None]
+    yield from (b"D %s\n" % _quoted(path) for path in gone)  # first: a file may take the place of a folder
+    for path, version in commit.paths.items():
+        if version is not None:
+            yield b"M %s %s %s\n" % (_mode(version).encode(), version.object_id.encode(), _quoted(path))
+    yield b"\nget-mark :%d\n" % number
+
+
+def _mode(version: Version) -> str:
+    if version.mode not in _MODES:
+        raise StateConflict(f"mode {version.mode} cannot be committed", "This is a fault of ours: report it.")
+    return version.mode
+
+
+def _quoted(path: str) -> bytes:
+    """A path as fast-import reads it. It does not refuse what could never be checked out: we do."""
+    if names_git_directory(path) or any(part in ("", ".", "..") for part in path.split("/")):
+        raise StateConflict(f"{path!a} cannot be committed", "This is a fault of ours: report it.")
+    raw = os.fsencode(path)
+    return b'"%s"' % b"".join(bytes((byte,)) if byte in _PLAIN else b"\\%03o" % byte for byte in raw)
+
+
+def _signature(signature: Signature) -> bytes:
+    name, email = (_without_marks(part) for part in signature.who)
+    text = f"{name or 'unknown'} <{email}> {max(0, signature.when_s)} {signature.zone}"
+    return text.encode(errors="replace")
+
+
+def _without_marks(text: str) -> str:
+    return "".join(character for character in text if character.isprintable() and character not in "<>").strip()

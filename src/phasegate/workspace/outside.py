@@ -1,0 +1,48 @@
+"""What lies outside of a checkout: refs, the person's files, the parts of their git directory that steer it (D6.e).
+
+Where a sandbox holds, nothing there can change. Where none does, this tells afterwards what changed while an agent ran.
+It cannot tell who did it: the person, or another run, may have.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from phasegate.rules.scope import Change, ChangeKind
+from phasegate.workspace.repository import Repository, read_refs
+
+Sight = Mapping[str, str]
+_STEERING = ("config", "config.worktree", "HEAD", "hooks", "info", "objects/info")
+
+
+def look_outside(repository: Repository, unwatched: Collection[str] = (".worktrees", ".phasegate", ".isdlc")) -> Sight:
+    """The state of everything outside: cheap marks, no contents. `unwatched` are names in the root."""
+    found = {f"ref {name}": target for name, target in read_refs(repository).items()}
+    for name in _STEERING:
+        found.update(_marks(repository.common_dir / name, f".git/{name}"))
+    for entry in repository.root.iterdir():
+        if entry.name != ".git" and entry.name not in unwatched:
+            found.update(_marks(entry, entry.name))
+    return found
+
+
+def changed_outside(before: Sight, after: Sight, ours: Collection[str] = ()) -> list[Change]:
+    """What differs between two looks, but for the refs (`refs/heads/feat/…`) that we moved ourselves."""
+    mine = {f"ref {name}" for name in ours}
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return [Change(ChangeKind.OUTSIDE, name.removeprefix("ref ")) for name in names if name not in mine]
+
+
+def _marks(path: Path, name: str) -> Iterator[tuple[str, str]]:
+    """A mark for each file at or below a path; folders have none, for they change whenever a file comes or goes."""
+    try:
+        about = path.lstat()
+        below = [*path.iterdir()] if stat.S_ISDIR(about.st_mode) else None
+    except OSError:
+        return
+    if below is None:
+        yield name, f"{about.st_mode} {about.st_ino} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}"
+    for entry in below or ():
+        yield from _marks(entry, f"{name}/{entry.name}")

@@ -1,0 +1,99 @@
+"""Moving refs: by compare and swap, under the lock of the repository (G05)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.workspace.git import GitFailed, Place, git
+from phasegate.workspace.lock import RepositoryLock
+from phasegate.workspace.person_checkout import Obstacle, checkout_on, held_index
+from phasegate.workspace.repository import Repository, read_refs
+
+BRANCHES = "refs/heads/"
+SAVED = "refs/phasegate/saved/"
+
+
+class Move(NamedTuple):
+    """A ref, the object it must have now (None: it must not exist), and the one it gets (None: it goes)."""
+
+    ref: str
+    old: str | None
+    new: str | None
+
+
+class RefMoved(NamedTuple):
+    """Somebody was faster: the ref is not where it was expected. Nothing was changed."""
+
+    ref: str
+    expected: str | None
+    actual: str | None
+
+
+def move_refs(
+    repository: Repository, lock: RepositoryLock, moves: Sequence[Move], reason: str, git_dir: Path | None = None
+) -> RefMoved | None:
+    """Move all refs or none. `git_dir` is the checkout that notes it in its own log."""
+    moves = [move for move in moves if move.old != move.new]
+    if not moves:
+        return None
+    lock.announce(_lock_files(repository, git_dir or repository.git_dir, moves))
+    zero = "0" * (40 if repository.hash_name == "sha1" else 64)
+    commands = b"".join(_command(move, zero) for move in moves)
+    place = Place(git_dir or repository.git_dir, repository.objects)
+    try:
+        arguments = ("update-ref", "--create-reflog", "-m", f"phasegate: {reason}", "--stdin", "-z")
+        git(place, *arguments, stdin=commands, stdout_to=lock.descriptor)
+    except GitFailed:
+        moved = _first_moved(repository, moves)
+        if moved is None:
+            raise
+        return moved
+    return None
+
+
+def advance_branch(
+    repository: Repository, lock: RepositoryLock, branch: str, old: str | None, new: str, reason: str
+) -> RefMoved | Obstacle | None:
+    """Move a branch by compare and swap; a checkout of the person's that stands on it goes along, or nothing moves."""
+    ref = BRANCHES + branch
+    actual = read_refs(repository, ref).get(ref)
+    if actual != old:
+        return None if actual == new else RefMoved(ref, old, actual)
+    checkout = checkout_on(repository, ref) if old is not None and old != new else None
+    if isinstance(checkout, Obstacle):
+        return checkout
+    if checkout is None or old is None:
+        return move_refs(repository, lock, [Move(ref, old, new)], reason)
+    with held_index(repository, lock, checkout, old, new) as movement:
+        if isinstance(movement, Obstacle) or (obstacle := movement.forward()) is not None:
+            return movement if isinstance(movement, Obstacle) else obstacle
+        try:
+            moved = move_refs(repository, lock, [Move(ref, old, new)], reason, checkout.git_dir)
+        except BaseException:
+            movement.back()
+            raise
+        if moved is not None:
+            movement.back()
+        return moved
+
+
+def _command(move: Move, zero: str) -> bytes:
+    if move.new is None:
+        return f"delete {move.ref}\0{move.old or zero}\0".encode()
+    return f"update {move.ref}\0{move.new}\0{move.old or zero}\0".encode()
+
+
+def _first_moved(repository: Repository, moves: Sequence[Move]) -> RefMoved | None:
+    now = read_refs(repository, *(move.ref for move in moves))
+    for move in moves:
+        if now.get(move.ref) != move.old:
+            return RefMoved(move.ref, move.old, now.get(move.ref))
+    return None
+
+
+def _lock_files(repository: Repository, git_dir: Path, moves: Sequence[Move]) -> list[Path]:
+    """Every lock file that git makes for these moves."""
+    common = [repository.common_dir / f"{move.ref}.lock" for move in moves]
+    return [*common, repository.common_dir / "packed-refs.lock", git_dir / "HEAD.lock"]

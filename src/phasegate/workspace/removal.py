@@ -1,0 +1,100 @@
+"""Removing what an agent left: at any depth, of any mode, and never through a link (M04)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from phasegate.workspace.disk import folder_beneath, names_in, opened_folder
+
+_PREFIX = ".removing-"
+
+
+class Room:
+    """A folder of ours to which things are moved before they are removed.
+
+    A folder that is not empty is moved up into the room: no path gets long, and no descriptor is kept for a level.
+    Two may empty the same room at once: what the other one was faster with is not there, and that is all.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._token = secrets.token_hex(6)
+        self._count = 0
+
+    def take(self, folder: int, name: str) -> None:
+        """Remove a file, or an empty folder, from a folder; move any other folder into the room."""
+        with suppress(FileNotFoundError):
+            if not _is_folder(folder, name):
+                os.unlink(name, dir_fd=folder)
+            elif not _removed_empty(folder, name):
+                self._count += 1
+                os.chmod(name, 0o700, dir_fd=folder)
+                new_name = f"{self._token}-{self._count}"
+                os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=self._descriptor)
+
+    def take_beneath(self, root: int, path: str) -> None:
+        """Take out whatever lies at a path some levels below `root`, if that way is there."""
+        folder, _, name = path.rpartition("/")
+        with suppress(FileNotFoundError, NotADirectoryError), folder_beneath(root, folder) as descriptor:
+            self.take(descriptor, name)
+
+    def empty(self) -> None:
+        """Remove all that was moved here."""
+        while names := names_in(self._descriptor):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    self._empty_one(name)
+
+    def _empty_one(self, name: str) -> None:
+        if not _is_folder(self._descriptor, name):
+            os.unlink(name, dir_fd=self._descriptor)
+            return
+        with opened_folder(name, self._descriptor) as folder:
+            for entry in names_in(folder):
+                self.take(folder, entry)
+        os.rmdir(name, dir_fd=self._descriptor)
+
+
+@contextmanager
+def removal_room(beside: Path) -> Iterator[Room]:
+    """A room in a folder, emptied and gone at the end, together with those that a dead process left there."""
+    own = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=beside))
+    try:
+        with opened_folder(own) as descriptor:
+            yield Room(descriptor)
+    finally:
+        for left in beside.glob(_PREFIX + "*"):
+            _clear(left)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder with all that is in it. It is out of its place at once."""
+    with removal_room(path.parent) as room, opened_folder(path.parent) as above:
+        room.take(above, path.name)
+
+
+def _clear(room: Path) -> None:
+    with suppress(FileNotFoundError):
+        with opened_folder(room) as descriptor:
+            Room(descriptor).empty()
+        room.rmdir()
+
+
+def _is_folder(folder: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+
+
+def _removed_empty(folder: int, name: str) -> bool:
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,162 @@
+"""The person's repository, and the part of its git directory that is ours."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.errors import ConfigError, StateConflict
+from phasegate.workspace.git import Identity, Place, ask_as_the_person, git
+
+NOBODY = Identity("Phasegate", "phasegate@localhost")
+# Bytes are stored and written as they are (D12): this file wins over every `.gitattributes` of a tree.
+RAW_ATTRIBUTES = "* -text !eol -ident -filter !working-tree-encoding !crlf\n"
+_READ_AT_ONCE_BYTES = 512 * 1024**2
+
+
+class Repository(NamedTuple):
+    """Where a person works. `common_dir` is the git directory that all its worktrees share."""
+
+    root: Path
+    git_dir: Path
+    common_dir: Path
+    hash_name: str
+
+    @property
+    def ours(self) -> Path:
+        """Our own folder in the git directory: agents cannot write there."""
+        return self.common_dir / "phasegate"
+
+    @property
+    def objects(self) -> Path:
+        return self.common_dir / "objects"
+
+    @property
+    def refs_place(self) -> Place:
+        """The person's own git directory: for refs, and for nothing else."""
+        return Place(self.git_dir, self.objects)
+
+    def place(self, index: Path | None = None, work_tree: Path | None = None, *, raw: bool = True) -> Place:
+        """Our git directory over the person's objects. Not `raw`: line ends are as the tree's attributes ask for."""
+        folder = self.ours / ("git" if raw else "git-as-asked")
+        if not folder.is_dir():
+            _make_ours(self, folder, raw)
+        return Place(folder, self.objects, index, work_tree)
+
+
+def open_repository(folder: Path) -> Repository:
+    """The repository around a folder, as the person's own git finds it (`safe.directory` included)."""
+    wanted = ("--show-toplevel", "--git-dir", "--git-common-dir", "--show-object-format")
+    said = ask_as_the_person(folder, "rev-parse", "--path-format=absolute", *wanted)
+    lines = os.fsdecode(said.stdout).splitlines()
+    if not said.ok or len(lines) != len(wanted):
+        reason = said.stderr.decode(errors="replace").strip() or "its path holds a line break"
+        raise ConfigError(
+            f"{folder} is not a repository to work in: {reason}", "Go to a repository, or `git init` one."
+        )
+    return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])
+
+
+def person_at_work(repository: Repository) -> Identity:
+    """The name under which the person commits; ours, if they have none."""
+    said = ask_as_the_person(repository.root, "var", "GIT_COMMITTER_IDENT")
+    name, _, rest = said.stdout.decode(errors="replace").partition(" <")
+    email = rest.partition(">")[0]
+    return Identity(name, email) if said.ok and name and email else NOBODY
+
+
+def write_git_directory(folder: Path, hash_name: str, settings: str = "") -> None:
+    """An empty git directory with our settings; `folder` is there already."""
+    version = 0 if hash_name == "sha1" else 1
+    extension = "" if hash_name == "sha1" else f"[extensions]\n\tobjectFormat = {hash_name}\n"
+    core = f"[core]\n\trepositoryFormatVersion = {version}\n\tfileMode = true\n"
+    for name in ("refs", "objects", "info"):
+        (folder / name).mkdir()
+    (folder / "HEAD").write_text("ref: refs/heads/none\n")
+    (folder / "config").write_text(core + settings + extension)
+    (folder / "info/attributes").write_text(RAW_ATTRIBUTES)
+
+
+def _make_ours(repository: Repository, folder: Path, raw: bool) -> None:
+    """Several may try at once: the first one to finish wins."""
+    repository.ours.mkdir(exist_ok=True)
+    shared = (
+        git(repository.refs_place, "config", "--get", "core.sharedRepository", accept=(0, 1)).stdout.decode().strip()
+    )
+    settings = "\tbare = true\n" + (f"\tsharedRepository = {shared}\n" if shared.isalnum() else "")
+    with temporary_folder(repository) as room:
+        made = room / "git"
+        made.mkdir()
+        write_git_directory(made, repository.hash_name, settings)
+        if not raw:
+            (made / "info/attributes").unlink()
+        (made / "shallow").symlink_to(repository.common_dir / "shallow")
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+
+
+def keep_out_of_git(repository: Repository, folder: Path) -> None:
+    """Tell the person's git to leave a folder of ours alone, without a change to any file of theirs."""
+    if not folder.is_relative_to(repository.root):
+        return
+    exclude = repository.common_dir / "info/exclude"
+    exclude.parent.mkdir(exist_ok=True)
+    line = f"/{folder.relative_to(repository.root)}/"
+    text = exclude.read_text() if exclude.exists() else ""
+    if line not in text.splitlines():
+        exclude.write_text(text + ("" if not text or text.endswith("\n") else "\n") + line + "\n")
+
+
+@contextmanager
+def temporary_folder(repository: Repository) -> Iterator[Path]:
+    """A folder that no agent can reach, gone afterwards."""
+    home = repository.ours / "tmp"
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home) as room:
+        yield Path(room)
+
+
+def read_refs(repository: Repository, *patterns: str) -> dict[str, str]:
+    """The refs below the given names, each with its object."""
+    said = git(repository.refs_place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns)
+    lines = (line.partition(" ") for line in os.fsdecode(said.stdout).splitlines())
+    return {name: object_id for object_id, _, name in lines}
+
+
+def commit_of(repository: Repository, name: str) -> str | None:
+    """The commit that a ref or an object id stands for; None if there is none."""
+    arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    said = git(repository.refs_place, *arguments, accept=(0, 1, 128))
+    return said.stdout.decode().strip() or None
+
+
+def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
+    """Whether everything in one commit's history is in another's too."""
+    return git(repository.place(), "merge-base", "--is-ancestor", older, newer, accept=(0, 1)).exit_code == 0
+
+
+def read_blobs(place: Place, wanted: Iterable[str]) -> Mapping[str, bytes]:
+    """The contents of blobs, by id. One that is missing, or is something else, is an error."""
+    ids = list(dict.fromkeys(wanted))
+    if not ids:
+        return {}
+    asked = "".join(f"{object_id}\n" for object_id in ids).encode()
+    stream = git(place, "cat-file", "--batch", stdin=asked, output_limit=_READ_AT_ONCE_BYTES).stdout
+    found: dict[str, bytes] = {}
+    at = 0
+    for object_id in ids:
+        end = stream.index(b"\n", at)
+        head = stream[at:end].decode().split()
+        if len(head) != 3 or head[:2] != [object_id, "blob"]:
+            raise StateConflict(f"object {object_id} is not a blob that can be read", "Run `git fsck`.")
+        at = end + 1 + int(head[2])
+        found[object_id] = stream[end + 1 : at]
+        at += 1
+    return found

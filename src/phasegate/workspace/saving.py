@@ -1,0 +1,88 @@
+"""Work that would be lost is kept under a ref first (F05, D7.h)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from phasegate.errors import StateConflict
+from phasegate.workspace.changes import DEFAULT_LIMITS, Observation, TooMuch, observe
+from phasegate.workspace.checkout import Checkout, opened_root
+from phasegate.workspace.disk import Limits, blob_id, content_beneath
+from phasegate.workspace.lock import repository_lock
+from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits
+from phasegate.workspace.refs import BRANCHES, SAVED, Move, move_refs
+from phasegate.workspace.repository import Repository, read_refs
+from phasegate.workspace.states import can_be_taken, versions
+from phasegate.workspace.trees import differences
+
+
+class Saved(NamedTuple):
+    """Where the work is. `left_out` could not be kept: what is no plain file, or has a second name."""
+
+    ref: str
+    commit: str
+    left_out: tuple[str, ...]
+
+
+def save(checkout: Checkout, signature: Signature, *, limits: Limits = DEFAULT_LIMITS) -> Saved | TooMuch | None:
+    """Keep everything that the disk holds and the package's branch does not; None if there is nothing."""
+    seen = observe(checkout, limits=limits)
+    if isinstance(seen, TooMuch):
+        return seen
+    repository, ref = checkout.repository, BRANCHES + checkout.assignment.branch
+    head = read_refs(repository, ref).get(ref, checkout.start)
+    on_disk = _on_disk(seen)
+    left_out = tuple(sorted(path for path, found in seen.versions.items() if not can_be_taken(found)))
+    on_branch = versions(differences(repository.place(), checkout.start, head))
+    if on_disk == on_branch and not left_out:
+        return None
+    commit = _commit(checkout, seen, on_disk, head, signature, limits)
+    return Saved(_keep(repository, checkout.assignment.name, commit), commit, left_out)
+
+
+def _on_disk(seen: Observation) -> dict[str, Version | None]:
+    usable = ((path, found) for path, found in seen.versions.items() if can_be_taken(found))
+    return {path: None if found is None else Version(found.mode, found.object_id) for path, found in usable}
+
+
+def _commit(
+    checkout: Checkout,
+    seen: Observation,
+    on_disk: dict[str, Version | None],
+    head: str,
+    signature: Signature,
+    limits: Limits,
+) -> str:
+    """A commit of the whole state upon the start. The branch is a second parent: it may be moved back after this."""
+    with opened_root(checkout.record) as root:
+        for path in on_disk:
+            found = seen.versions[path]
+            content = None if found is None else content_beneath(root, path, found, limits.file_bytes)
+            if found is not None and (
+                content is None or blob_id(content, checkout.repository.hash_name) != found.object_id
+            ):
+                raise StateConflict(f"{path!a} changes while it is saved", "Something still writes there: try again.")
+            if content is not None:
+                write_blobs(checkout.repository, [content])
+    parents = (checkout.start,) if head == checkout.start else (checkout.start, head)
+    message = f"Saved work of {checkout.assignment.name}"
+    plan = NewCommit(parents, signature, signature, message, on_disk)
+    (made,) = write_commits(checkout.repository, [plan])
+    return made
+
+
+def _keep(repository: Repository, name: str, commit: str) -> str:
+    """Give a commit the next free number of its checkout."""
+    with repository_lock(repository) as lock:
+        taken = [ref.rpartition("/")[2] for ref in read_refs(repository, f"{SAVED}{name}")]
+        number = 1 + max((int(one) for one in taken if one.isdigit()), default=0)
+        ref = f"{SAVED}{name}/{number}"
+        moved = move_refs(repository, lock, [Move(ref, None, commit)], f"save {name}")
+    if moved is not None:
+        raise StateConflict(f"{ref} was made by somebody else", "Try again.")
+    return ref
+
+
+def saved_work(repository: Repository, name: str) -> dict[str, str]:
+    """The refs under which work of a checkout was kept, each with its commit."""
+    return read_refs(repository, f"{SAVED}{name}")

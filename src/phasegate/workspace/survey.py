@@ -1,0 +1,224 @@
+"""One walk through a checkout, against the state in which we left it: what is new, changed or gone.
+
+Files that were not touched since cost one `lstat` each. A file counts as untouched only if its times are older than
+the end of the checkout: one that was written in the same tick as an edit could look the same, as git knows it too.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from typing import NamedTuple
+
+from phasegate.rules.repo_path import names_git_directory
+from phasegate.workspace.disk import (
+    OTHER_DEVICE,
+    UNREADABLE,
+    Found,
+    LimitReached,
+    Limits,
+    look,
+    names_in,
+    opened_folder,
+)
+from phasegate.workspace.ignore import IgnoreRules
+from phasegate.workspace.index_file import LOW, Entry, Snapshot
+
+GIT_LINK = 0o160000
+_NO_FILES: dict[str, Entry] = {}
+
+
+class Start(NamedTuple):
+    """The state that a checkout was left in by us, and what in it is ours."""
+
+    snapshot: Snapshot
+    stamp_ns: int  # of the file system that holds the checkout, after the last file was written
+    hash_name: str
+    set_aside: frozenset[str] = frozenset()  # names in the root that are not looked at
+
+
+class Survey(NamedTuple):
+    """What is not as it was. `ignored` names the highest ignored paths."""
+
+    found: dict[str, Found]
+    missing: list[str]
+    ignored: list[str]
+
+
+def survey(root: int, start: Start, ignore_rules: Callable[[], IgnoreRules], limits: Limits) -> Survey:
+    """Everything that differs from the start, with the content's id; raises LimitReached when it is too much."""
+    walk = _Look(root, start, limits, ignore_rules)
+    walk.folder(root, "", 0)
+    return Survey(walk.found, walk.missing(), walk.ignored)
+
+
+def dirty_paths(root: int, start: Start) -> list[str]:
+    """Every path that must go before the checkout is as it was: changed files, and all that is new, ignored or not."""
+    walk = _Sweep(root, start, Limits())
+    walk.folder(root, "", 0)
+    return walk.dirty
+
+
+class _Walk:
+    """Goes through the folders; what to do with each difference is the subclass's."""
+
+    def __init__(self, root: int, start: Start, limits: Limits) -> None:
+        self._start = start
+        self._limits = limits
+        self._device = os.fstat(root).st_dev
+        self._visited: set[str] = set()
+        self._closed: list[str] = []  # folders that could not be opened: nothing is known about what they hold
+        self._lost: list[str] = []
+
+    def folder(self, descriptor: int, folder: str, depth: int) -> None:
+        if depth > self._limits.depth and folder not in self._start.snapshot.parents:
+            raise LimitReached("folders inside folders", self._limits.depth)
+        self._visited.add(folder)
+        known = self._start.snapshot.folders.get(folder, _NO_FILES)
+        prefix = f"{folder}/" if folder else ""
+        unknown, seen = self._files(descriptor, known, prefix)
+        if seen < len(known):
+            self._lost.extend(prefix + name for name in known.keys() - set(names_in(descriptor)))
+        for name, is_folder in unknown:
+            if folder or not (name == ".git" or name in self._start.set_aside):
+                self._unknown(descriptor, name, prefix + name, is_folder, depth)
+
+    def _files(self, descriptor: int, known: dict[str, Entry], prefix: str) -> tuple[list[tuple[str, bool]], int]:
+        """The hot loop: all names of a folder. Gives the unknown ones, and how many known ones there are."""
+        stamp_ns = self._start.stamp_ns
+        unknown: list[tuple[str, bool]] = []
+        seen = 0
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                was = known.get(entry.name)
+                if was is None:
+                    unknown.append((entry.name, entry.is_dir(follow_symlinks=False)))
+                    continue
+                about = entry.stat(follow_symlinks=False)
+                ctime_ns, mtime_ns, inode, size, mode, _ = was
+                seen += 1
+                if (
+                    about.st_ctime_ns == ctime_ns < stamp_ns
+                    and about.st_mtime_ns == mtime_ns < stamp_ns
+                    and about.st_ino & LOW == inode
+                    and about.st_size & LOW == size
+                ) or (mode == GIT_LINK and stat.S_ISDIR(about.st_mode)):
+                    continue
+                self._changed(descriptor, entry.name, prefix + entry.name, about, was)
+        return unknown, seen
+
+    def _unknown(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
+        if is_folder and path in self._start.snapshot.parents:
+            self._descend(descriptor, name, path, depth)
+        else:
+            self._extra(descriptor, name, path, is_folder, depth)
+
+    def _descend(self, descriptor: int, name: str, path: str, depth: int) -> None:
+        try:
+            with opened_folder(name, descriptor) as below:
+                if os.fstat(below).st_dev == self._device:
+                    self.folder(below, path, depth + 1)
+                else:
+                    self._cannot_enter(path, OTHER_DEVICE)
+        except PermissionError:
+            self._cannot_enter(path, UNREADABLE)
+
+    def missing(self) -> list[str]:
+        """Tracked files that are gone; those in a folder that could not be opened are not known to be."""
+        folders = self._start.snapshot.folders
+        gone = [f"{folder}/{name}" for folder in folders.keys() - self._visited for name in folders[folder]]
+        closed = tuple(f"{path}/" for path in self._closed)
+        return sorted(path for path in (*self._lost, *gone) if not (closed and path.startswith(closed)))
+
+    def _cannot_enter(self, path: str, why: str) -> None:
+        self._closed.append(path)
+
+    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: Entry) -> None:
+        raise NotImplementedError
+
+    def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
+        raise NotImplementedError
+
+
+class _Look(_Walk):
+    """Reads what has changed."""
+
+    def __init__(self, root: int, start: Start, limits: Limits, ignore_rules: Callable[[], IgnoreRules]) -> None:
+        super().__init__(root, start, limits)
+        self.found: dict[str, Found] = {}
+        self.ignored: list[str] = []
+        self._ignore_rules = ignore_rules
+        self._rules: IgnoreRules | None = None
+        self._bytes = 0
+
+    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: Entry) -> None:
+        now = self._looked(descriptor, name, about)
+        if (now.mode, now.object_id) != (was.mode_text, was.id_text):
+            self._keep(path, now)
+
+    def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
+        if names_git_directory(name):
+            self._keep(path, Found(_mode_of(descriptor, name)))
+        elif self._ignores(path, is_folder):
+            self.ignored.append(path)
+        elif not is_folder:
+            self._keep(path, self._looked(descriptor, name, os.stat(name, dir_fd=descriptor, follow_symlinks=False)))
+        elif _is_repository(descriptor, name):
+            self._keep(path, Found("160000"))
+        else:
+            self._descend(descriptor, name, path, depth)
+
+    def _looked(self, descriptor: int, name: str, about: os.stat_result) -> Found:
+        if about.st_dev != self._device:
+            return Found(OTHER_DEVICE)
+        found = look(descriptor, name, about, self._start.hash_name, self._limits)
+        self._bytes += found.size
+        if self._bytes > self._limits.total_bytes:
+            raise LimitReached("changed files together, in bytes", self._limits.total_bytes)
+        return found
+
+    def _keep(self, path: str, found: Found) -> None:
+        self.found[path] = found
+        if len(self.found) > self._limits.files:
+            raise LimitReached("new or changed files", self._limits.files)
+
+    def _ignores(self, path: str, is_folder: bool) -> bool:
+        if self._rules is None:
+            self._rules = self._ignore_rules()
+        return self._rules.covers(path, is_folder)
+
+    def _cannot_enter(self, path: str, why: str) -> None:
+        super()._cannot_enter(path, why)
+        self._keep(path, Found(why))
+
+
+class _Sweep(_Walk):
+    """Names what has changed, without a look at it."""
+
+    def __init__(self, root: int, start: Start, limits: Limits) -> None:
+        super().__init__(root, start, limits)
+        self.dirty: list[str] = []
+
+    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: Entry) -> None:
+        self.dirty.append(path)
+
+    def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
+        self.dirty.append(path)
+
+    def _cannot_enter(self, path: str, why: str) -> None:
+        self.dirty.append(path)
+
+
+def _is_repository(descriptor: int, name: str) -> bool:
+    """Whether a folder is a repository, or a bare one, which git would take for one when somebody stands in it."""
+    try:
+        with opened_folder(name, descriptor) as folder:
+            names = set(names_in(folder))
+    except OSError:
+        return False
+    return any(names_git_directory(inside) for inside in names) or {"HEAD", "objects", "refs"} <= names
+
+
+def _mode_of(descriptor: int, name: str) -> str:
+    return f"{os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode:06o}"

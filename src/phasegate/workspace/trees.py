@@ -1,0 +1,45 @@
+"""Trees compared, as git's raw output has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from phasegate.workspace.git import Place, git
+from phasegate.workspace.objects import Version
+
+RAW = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv")
+NO_MODE = "000000"
+
+
+class Difference(NamedTuple):
+    """A path in two trees; None where it is not there."""
+
+    path: str
+    old: Version | None
+    new: Version | None
+
+
+def differences(place: Place, old: str, new: str, *, timeout_s: float = 300.0) -> list[Difference]:
+    """Every path that differs between two trees or commits."""
+    return list(parse_raw(git(place, "diff-tree", *RAW, old, new, timeout_s=timeout_s).stdout))
+
+
+def tree_of(place: Place, commit: str) -> str:
+    """The tree of a commit."""
+    return git(place, "rev-parse", "--verify", f"{commit}^{{tree}}").stdout.decode().strip()
+
+
+def parse_raw(output: bytes) -> Iterator[Difference]:
+    """Read `:100644 100755 <id> <id> M`, NUL, path, NUL."""
+    fields = output.split(b"\0")
+    for about, path in zip(fields[::2], fields[1::2], strict=False):
+        yield raw_entry(about, path)
+
+
+def raw_entry(about: bytes, path: bytes) -> Difference:
+    old_mode, new_mode, old_id, new_id, _ = about.decode().removeprefix(":").split(" ")
+    old = None if old_mode == NO_MODE else Version(old_mode, old_id)
+    new = None if new_mode == NO_MODE else Version(new_mode, new_id)
+    return Difference(os.fsdecode(path), old, new)

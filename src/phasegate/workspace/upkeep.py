@@ -1,0 +1,119 @@
+"""Checkouts of agents: made, reused, brought up to date, started over, removed. Nothing is lost on the way (D4).
+
+A checkout that is done with can be kept for the next one: it is swept of everything that is not in its commit, given
+a new git directory, and only the files that differ are written. That costs a fraction of a new one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.errors import StateConflict
+from phasegate.workspace.beginning import advance, at_feature_head, beginning_of
+from phasegate.workspace.changes import TooMuch
+from phasegate.workspace.checkout import Assignment, Checkout, check_names, find_checkout, records_folder
+from phasegate.workspace.lock import checkout_lock
+from phasegate.workspace.making import Terms, adopt, home_of, make, retire
+from phasegate.workspace.objects import Signature
+from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.removal import remove_tree
+from phasegate.workspace.repository import Repository, read_refs
+from phasegate.workspace.saving import Saved, save
+
+
+class Unsaved(NamedTuple):
+    """A checkout stays as it is, because it holds what could not be saved."""
+
+    folder: Path
+    reason: str
+    paths: tuple[str, ...] = ()
+
+
+class Renewed(NamedTuple):
+    """A checkout is as new; what it held and the branch did not is under `saved`."""
+
+    checkout: Checkout
+    saved: Saved | None
+
+
+class Removed(NamedTuple):
+    """A checkout is gone; what it held and the branch did not is under `saved`."""
+
+    saved: Saved | None
+
+
+def open_feature(repository: Repository, slug: str, base: str) -> str:
+    """The head of `feat/{slug}`; the branch is made from its base if it is not there."""
+    check_names(Assignment(slug, "WP01"))
+    ref = f"{BRANCHES}feat/{slug}"
+    refs = read_refs(repository, ref, BRANCHES + base)
+    if ref in refs:
+        return refs[ref]
+    if BRANCHES + base not in refs:
+        raise StateConflict(f"there is no branch {base}", "Commit something first, or name another base.")
+    if not advance(repository, f"feat/{slug}", None, refs[BRANCHES + base]):
+        return open_feature(repository, slug, base)
+    return refs[BRANCHES + base]
+
+
+def take_checkout(repository: Repository, assignment: Assignment, terms: Terms) -> Checkout:
+    """The checkout of an assignment: the one that is there, or a new one from the head of its feature's branch."""
+    check_names(assignment)
+    with checkout_lock(repository, assignment.name):
+        found = find_checkout(repository, assignment)
+        if found is not None:
+            return found
+        return make(repository, assignment, terms, beginning_of(repository, assignment, terms.signature))
+
+
+def start_over(checkout: Checkout, terms: Terms) -> Renewed | Unsaved:
+    """Save what is there, then bring the checkout back to the head of the feature's branch (`cleanup_required`).
+
+    The package's branch goes back too, unless other agents work on it: the saved commit keeps its history.
+    """
+    repository, assignment = checkout.repository, checkout.assignment
+    with checkout_lock(repository, assignment.name):
+        saved = _saved(checkout, terms.signature)
+        if isinstance(saved, Unsaved):
+            return saved
+        if assignment.agent_index is None:
+            return Renewed(adopt(checkout, terms, at_feature_head(repository, assignment)), saved)
+        return Renewed(adopt(checkout, terms, beginning_of(repository, assignment, terms.signature)), saved)
+
+
+def bring_up_to_date(checkout: Checkout, terms: Terms) -> Renewed | Unsaved:
+    """Put the package's work on top of the feature's branch as it is now; what conflicts is in the files, marked."""
+    with checkout_lock(checkout.repository, checkout.assignment.name):
+        saved = _saved(checkout, terms.signature)
+        if isinstance(saved, Unsaved):
+            return saved
+        begin = beginning_of(checkout.repository, checkout.assignment, terms.signature)
+        return Renewed(adopt(checkout, terms, begin), saved)
+
+
+def remove_checkout(
+    checkout: Checkout, signature: Signature, *, keep_for_reuse: bool = False, discard: bool = False
+) -> Removed | Unsaved:
+    """Remove a checkout, or keep its files for the next one. `discard`: even if its work cannot be saved."""
+    repository, name = checkout.repository, checkout.assignment.name
+    with checkout_lock(repository, name):
+        saved = None if discard else _saved(checkout, signature)
+        if isinstance(saved, Unsaved):
+            return saved
+        if not (keep_for_reuse and retire(checkout)):
+            remove_tree(checkout.folder)
+        shutil.rmtree(records_folder(repository, name), ignore_errors=True)
+        remove_tree(home_of(checkout) / f".new-{name}")
+    return Removed(saved)
+
+
+def _saved(checkout: Checkout, signature: Signature) -> Saved | Unsaved | None:
+    saved = save(checkout, signature)
+    if isinstance(saved, TooMuch):
+        return Unsaved(checkout.folder, f"it holds too much: {saved.what} (limit {saved.limit})")
+    if saved is not None and saved.left_out:
+        reason = f"some of it is no plain file with one name; the rest is in {saved.ref}"
+        return Unsaved(checkout.folder, reason, saved.left_out)
+    return saved
