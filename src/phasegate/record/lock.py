@@ -53,13 +53,14 @@ def feature_holder(folder: Path, feature: str) -> Holder | None:
 def repository_lock(folder: Path, name: str, timeout_s: float = LONGEST_WAIT_S) -> Iterator[None]:
     """Hold a short lock that all processes of a repository share, waiting for it up to a limit."""
     with _open(folder / f"{name}.lock") as descriptor:
-        _wait(descriptor, name, timeout_s)
+        if not _wait(descriptor, timeout_s):
+            raise StateConflict(f"the {name} lock is still held after {timeout_s:g} s", "is another phasegate stopped?")
         yield
 
 
-def is_held(descriptor: int) -> bool:
+def is_held(descriptor: int, timeout_s: float = 0.0) -> bool:
     """Whether somebody else holds the lock on an open file. If not, it is held through this descriptor from now on."""
-    return not _try(descriptor)
+    return not _wait(descriptor, timeout_s)
 
 
 def process_start(pid: int) -> str:
@@ -93,13 +94,14 @@ def _try(descriptor: int) -> bool:
     return True
 
 
-def _wait(descriptor: int, name: str, timeout_s: float) -> None:
+def _wait(descriptor: int, timeout_s: float) -> bool:
     deadline, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
     while not _try(descriptor):
         if time.monotonic() > deadline:
-            raise StateConflict(f"the {name} lock is still held after {timeout_s:g} s", "is another phasegate stopped?")
+            return False
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+    return True
 
 
 def _sign(descriptor: int, holder: Holder) -> None:

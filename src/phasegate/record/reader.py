@@ -97,6 +97,21 @@ class Reader:
         """Every row of a table, for verification."""
         return self._rows(type_, "")
 
+    def hold_still(self) -> Head:
+        """Read everything from now on as it is at this moment, whoever writes; the end of the chain."""
+        with self._explained():
+            self._connection.execute("BEGIN")
+        return self.head()
+
+    def move_on(self) -> None:
+        """Read what is there now, again."""
+        self._connection.execute("COMMIT")
+
+    def defects(self) -> list[str]:
+        """What SQLite finds wrong with its own structures: pages, indexes."""
+        found = [str(text) for (text,) in self._query("PRAGMA integrity_check(3)")]
+        return [] if found == ["ok"] else found
+
     def _events(self, where: str, *values: object, and_also: str = "") -> Iterator[tuple[Any, ...]]:
         return self._query(f"SELECT {_COLUMNS}{and_also} FROM event {where}", *values)  # noqa: S608 - our own names only
 

@@ -17,6 +17,7 @@ from phasegate.record.trails import Trails, trail_path
 from phasegate.rules.trail import Action, Done, Source, Value, origin, read_lines
 
 ACTOR = "phasegate"
+Key = tuple[str, str]
 
 
 class Recovery(NamedTuple):
@@ -34,11 +35,11 @@ def recover(store: Store, location: Location, fresh_id: str, ts: str) -> list[Re
     strays = set(trail_files(location))
     found: list[Recovery] = []
     for path in spool_files(store.heads.folder):
-        strays -= set(parse(path, path.read_bytes()) if path.exists() else ())
+        strays -= {key_of(spooled) for spooled in read_spool(path)}
         spool = Spool.adopt(path)
         if spool is not None:
             found += _finish(store, location, spool, ts)
-    strays -= {seal.job for seal in store.seals()}
+    strays -= {(seal.feature, seal.job) for seal in store.seals()}
     return found + _finish_strays(store, location, sorted(strays), fresh_id, ts)
 
 
@@ -47,9 +48,21 @@ def spool_files(outside: Path) -> list[Path]:
     return sorted(outside.glob("trails-*.log"))
 
 
-def trail_files(location: Location) -> dict[str, Path]:
-    """Every trail below `.phasegate`, by job."""
-    return {path.stem: path for path in sorted(location.trails.glob("*/*.jsonl"))}
+def read_spool(path: Path) -> list[Spooled]:
+    """The unfinished trails in a log; none if its process has just removed it."""
+    try:
+        return list(parse(path, path.read_bytes()).values())
+    except FileNotFoundError:
+        return []
+
+
+def key_of(spooled: Spooled) -> Key:
+    return spooled.base.feature, spooled.base.job
+
+
+def trail_files(location: Location) -> dict[Key, Path]:
+    """Every trail below `.phasegate`, by feature and job."""
+    return {(path.parent.name, path.stem): path for path in sorted(location.trails.glob("*/*.jsonl"))}
 
 
 def read_trail(path: Path) -> bytes:
@@ -108,23 +121,24 @@ def _seal(
     return seal
 
 
-def _finish_strays(store: Store, location: Location, jobs: list[str], fresh_id: str, ts: str) -> list[Recovery]:
+def _finish_strays(store: Store, location: Location, keys: list[Key], fresh_id: str, ts: str) -> list[Recovery]:
     """Trails that no log outside holds: it was lost. What is there is sealed as unwitnessed; a torn end is cut off."""
-    if not jobs:
+    if not keys:
         return []
     with Trails.create(location, store.heads.folder, fresh_id) as trails:
-        return [_finish_stray(store, location, trails, job, ts) for job in jobs]
+        return [_finish_stray(store, location, trails, key, ts) for key in keys]
 
 
-def _finish_stray(store: Store, location: Location, trails: Trails, id_: str, ts: str) -> Recovery:
+def _finish_stray(store: Store, location: Location, trails: Trails, key: Key, ts: str) -> Recovery:
+    feature, id_ = key
     job = store.job(id_)
-    if job is None:
-        return Recovery("", id_, problem="no such job was recorded")
-    path = trail_path(location, job.feature, id_)
-    reading = read_lines(read_trail(path), origin(job.feature, id_))
+    if job is None or job.feature != feature:
+        return Recovery(feature, id_, problem="no such job was recorded")
+    path = trail_path(location, feature, id_)
+    reading = read_lines(read_trail(path), origin(feature, id_))
     if reading.broken:
-        return Recovery(job.feature, id_, problem=f"line {reading.broken.position} {reading.broken.why}")
+        return Recovery(feature, id_, problem=f"line {reading.broken.position} {reading.broken.why}")
     _complete(path, Comparison(reading.bytes, reading.torn_bytes, b"", None))
-    trails.resume(Base(job.feature, id_, reading.lines, reading.bytes, reading.hash))
+    trails.resume(Base(feature, id_, reading.lines, reading.bytes, reading.hash))
     _seal(store, trails, id_, ts, reading.torn_bytes, 0, witnessed=False)
-    return Recovery(job.feature, id_, reading.torn_bytes)
+    return Recovery(feature, id_, reading.torn_bytes)

@@ -117,6 +117,8 @@ def _check(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
         )
     if not connection.execute("SELECT 1 FROM meta WHERE name = 'store_id'").fetchone():
         raise damaged(path, "it has no id")
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone():
+        raise damaged(path, "it holds a trigger or a view that was not made here")
     connection.execute("SELECT position, feature, seq, ts, kind, payload, hash FROM event LIMIT 1").fetchone()
     return int(version)
 

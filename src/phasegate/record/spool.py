@@ -24,6 +24,7 @@ from phasegate.rules.chain import Break
 from phasegate.rules.trail import origin, read_lines
 
 HEADER = b"phasegate-trails 1\n"
+_GLANCE_S = 0.05  # `audit verify` holds the lock for a moment to see whether anybody else does
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -77,7 +78,7 @@ class Spool:
             descriptor = os.open(path, _FLAGS)
         except FileNotFoundError:
             return None
-        if is_held(descriptor) or not _is_at(path, descriptor):
+        if is_held(descriptor, _GLANCE_S) or not _is_at(path, descriptor):
             os.close(descriptor)
             return None
         return cls(path, descriptor)

@@ -11,6 +11,8 @@ from phasegate.errors import PhasegateError
 
 # name -> (module below this package, object in it, help line). The help page shows the lines without loading any.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "artifact": ("artifact", "artifact", "Write, read and list the artifacts of a feature."),
+    "audit": ("audit", "audit", "Show the audit trails, and verify that nothing in them was changed."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
 }
