@@ -13,7 +13,7 @@ from typing import NamedTuple
 from phasegate.errors import ConfigError, PhasegateError
 from phasegate.record.beneath import make_beneath, open_beneath
 from phasegate.record.durable import open_folder, replace_at
-from phasegate.rules.artifact_path import path_problem, require_slug
+from phasegate.rules.artifact_path import path_problem, require_slug, slug_problem
 from phasegate.rules.visible_text import visible
 
 SPECS_FOLDER = "kitty-specs"
@@ -63,6 +63,21 @@ def list_artifacts(root: Path, feature: str) -> list[Artifact]:
         return []
     except OSError as error:
         raise _explain(feature, error) from error
+
+
+def list_features(root: Path) -> list[str]:
+    """The features that have a folder."""
+    try:
+        with _open_root(root) as top, _closing(open_beneath(top, (SPECS_FOLDER,))) as folder:
+            return sorted(one.name for one in os.scandir(folder) if _is_feature(one))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _explain(SPECS_FOLDER, error) from error
+
+
+def _is_feature(one: os.DirEntry[str]) -> bool:
+    return one.is_dir(follow_symlinks=False) and not slug_problem(one.name)
 
 
 def _parts(feature: str, path: str) -> tuple[str, ...]:

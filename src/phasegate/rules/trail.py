@@ -8,6 +8,7 @@ interface specification has a field of that name in `read_spec`.)
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
@@ -99,10 +100,12 @@ def write_line(previous: str, ts: str, job: str, done: Done) -> Written:
 
 
 def _to_json(record: dict[str, Value]) -> bytes:
+    """JSON in ASCII: no reader finds a line end, or a terminal a command, in what an agent wrote."""
     try:
-        return msgspec.json.encode(record)
+        text = msgspec.json.encode(record)
     except UnicodeEncodeError:  # a file name that is no UTF-8: shown with escapes, the trail stays readable
-        return msgspec.json.encode({_whole(key): _visible(value) for key, value in record.items()})
+        return _to_json({_whole(key): _visible(value) for key, value in record.items()})
+    return text if text.isascii() else json.dumps(record, separators=(",", ":")).encode()
 
 
 def _visible(value: Value) -> Value:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from phasegate.doors.cli.render import json_option, read_input, show
-from phasegate.record.artifacts import SPECS_FOLDER, list_artifacts, read_artifact, write_artifact
+from phasegate.record.artifacts import SPECS_FOLDER, list_artifacts, list_features, read_artifact, write_artifact
 from phasegate.record.location import find_root
 from phasegate.rules.visible_text import visible
 
@@ -79,10 +79,14 @@ def _as_json(data: bytes) -> dict[str, str]:
 
 
 @artifact.command("list")
-@_slug_option
+@click.option("--feature-slug", "--feature", "slug", metavar="SLUG", help="Only this feature's.")
 @json_option
-def list_command(slug: str, as_json: bool) -> None:
-    """List the artifacts of a feature."""
-    found = list_artifacts(find_root(Path.cwd()), slug)
-    lines = "\n".join(f"{visible(one.path)}  {one.bytes} bytes" for one in found)
-    show({"feature_slug": slug, "artifacts": [one._asdict() for one in found]}, lines or "no artifacts", as_json)
+def list_command(slug: str | None, as_json: bool) -> None:
+    """List the artifacts of a feature, or of all features."""
+    root = find_root(Path.cwd())
+    slugs = list_features(root) if slug is None else [slug]
+    found = [{"feature_slug": one, **about._asdict()} for one in slugs for about in list_artifacts(root, one)]
+    lines = "\n".join(
+        visible(f"{SPECS_FOLDER}/{one['feature_slug']}/{one['path']}  {one['bytes']} bytes") for one in found
+    )
+    show({"artifacts": found}, lines or "no artifacts", as_json)

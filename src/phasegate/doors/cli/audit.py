@@ -58,8 +58,15 @@ def _show_chain(feature: str | None, as_json: bool) -> None:
     lines = [
         f"{e.position}  {e.ts}  {e.feature or '-'}  {e.kind}  {e.payload.decode(errors='replace')}" for e in events
     ]
-    data = [event._asdict() | {"payload": msgspec.Raw(event.payload)} for event in events]
+    data = [event._asdict() | {"payload": _payload(event.payload)} for event in events]
     show({"chain": data}, "\n".join(map(visible, lines)) or "nothing recorded yet", as_json)
+
+
+def _payload(raw: bytes) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.MsgspecError:
+        return raw.decode("utf-8", "backslashreplace")
 
 
 @audit.command("verify")
@@ -80,9 +87,9 @@ def verify_command(as_json: bool) -> int:
 
 
 def _report_lines(report: Report) -> list[str]:
-    notes = [f"note: {visible(note)}" for note in report.notes]
+    notes = [visible(f"note: {note}") for note in report.notes]
     if report.ok:
-        return [f"verified: {report.entries} entries, {report.trails} trails", *notes]
+        return [f"verified: {report.entries} entries, {report.trails} trails", *notes] if report.entries else notes
     first, *more = [f"{visible(problem.where)}: {visible(problem.why)}" for problem in report.problems]
     return [f"NOT VERIFIED. First: {first}", *(f"  also: {line}" for line in more), *notes]
 
