@@ -82,8 +82,10 @@ class Heads:
                 text = file.read().decode()
         except FileNotFoundError:
             return None
-        except (OSError, UnicodeDecodeError) as error:
-            raise StateConflict(f"the heads in {self.path} cannot be read: {error}") from error
+        except UnicodeDecodeError as error:
+            raise StateConflict(f"{self.path} holds what was not written here") from error
+        except OSError as error:
+            raise self._unusable(error) from error
         # A last line without an end was torn by a crash: it was not durable, so nothing was committed for it.
         return text.split("\n")[:-1]
 
@@ -94,7 +96,7 @@ class Heads:
             self._rewrite([_line("adopted" if adopted else "confirmed", head)])
             sync_folders(self.folder, self._location.state_home)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._unusable(error) from error
 
     def announce(self, head: Head) -> None:
         """Say, durably, which head the store is about to have."""
@@ -118,7 +120,7 @@ class Heads:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._unusable(error) from error
 
     def compact(self) -> None:
         """Forget all but the last heads once the file is large."""
@@ -131,10 +133,10 @@ class Heads:
         first = f"phasegate-heads 1 {self._store_id} {str(self._location.git_dir)!r}\n"
         replace_file(self.path, "".join([first, *lines]).encode("utf-8", "backslashreplace"))
 
-    def _unwritable(self, error: OSError) -> EnvironmentUnavailable:
+    def _unusable(self, error: OSError) -> EnvironmentUnavailable:
         return EnvironmentUnavailable(
-            f"the audit heads in {self.folder} cannot be written: {error.strerror}",
-            "set XDG_STATE_HOME to a folder that you can write",
+            f"the audit heads in {self.folder} cannot be used: {error.strerror}",
+            "set XDG_STATE_HOME to a folder that you can read and write",
         )
 
 

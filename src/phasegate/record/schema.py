@@ -102,6 +102,16 @@ def _refuse_what_is_no_file(path: Path) -> None:
         raise damaged(path, "it is not a plain file")
     if about.st_size == 0:
         raise damaged(path, "it is empty")  # SQLite would take it for a new store
+    with path.open("rb") as file:
+        page_bytes = int.from_bytes(file.read(18)[16:]) or 1
+    if about.st_size % page_bytes and not _has_log(path):
+        raise damaged(path, "it is cut off")  # SQLite would see this only when it reads the last page
+
+
+def _has_log(path: Path) -> bool:
+    """Whether there is a write-ahead log from which SQLite mends the file itself."""
+    log = path.with_name(f"{path.name}-wal")
+    return log.is_file() and log.stat().st_size > 0
 
 
 def _check(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
