@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 import msgspec
 
 from phasegate.errors import StateConflict
-from phasegate.record.audit_trails import check_trails
+from phasegate.record.audit_trails import check_trails, look_at_trails
 from phasegate.record.finding import Findings, Problem
 from phasegate.record.git_anchor import REF, Anchor, read_anchor
 from phasegate.record.heads import Heads, Kept
@@ -22,7 +22,6 @@ from phasegate.record.recovery import trail_files
 from phasegate.record.rows import Job, Package, Row, Seal, row_of
 from phasegate.rules.chain import Link, first_break, origin
 
-_ATTEMPTS = 3
 Rows = dict[tuple[str, ...], Row]
 
 
@@ -37,25 +36,17 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def verify(location: Location) -> Report:
-    """Check all that was recorded. While somebody writes, what looks wrong is looked at again."""
-    for _ in range(_ATTEMPTS):
-        report, busy = _verify_once(location)
-        if report.ok or not busy:
-            break
-    return report
-
-
-def _verify_once(location: Location) -> tuple[Report, bool]:
+    """Check all that was recorded. It may be written to meanwhile."""
     findings = Findings()
     try:
         reader = read_store(location)
         if reader is None:
-            return _check_absence(location, findings), False
+            return _check_absence(location, findings)
         with reader:
             return _check_store(location, reader, findings)
     except StateConflict as error:
         findings.add("store", error.message)
-        return _report(findings, 0, 0), False
+        return _report(findings, 0, 0)
 
 
 def _report(findings: Findings, entries: int, trails: int) -> Report:
@@ -74,8 +65,9 @@ def _check_absence(location: Location, findings: Findings) -> Report:
     return _report(findings, 0, 0)
 
 
-def _check_store(location: Location, reader: Reader, findings: Findings) -> tuple[Report, bool]:
+def _check_store(location: Location, reader: Reader, findings: Findings) -> Report:
     heads = Heads(location, reader.store_id)
+    seen = look_at_trails(location, heads.folder)
     with _journal_lock(location):
         head = reader.hold_still()
         kept = heads.read()
@@ -87,9 +79,8 @@ def _check_store(location: Location, reader: Reader, findings: Findings) -> tupl
         findings.add("store", defect)
     seals = {(row.feature, row.job): row for row in rows.values() if isinstance(row, Seal)}
     jobs = {(row.feature, row.id) for row in rows.values() if isinstance(row, Job)}
-    trails, busy = check_trails(location, heads.folder, seals, jobs, findings)
-    reader.move_on()
-    return _report(findings, head.entries, trails), busy or reader.head()[:2] != head[:2]
+    check_trails(location, seen, seals, jobs, findings)
+    return _report(findings, head.entries, len(seen.files))
 
 
 def _journal_lock(location: Location) -> AbstractContextManager[None]:

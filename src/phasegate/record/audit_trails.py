@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import NamedTuple
 
 from phasegate.record.finding import Findings
 from phasegate.record.location import Location
 from phasegate.record.lock import is_held
-from phasegate.record.recovery import Key, key_of, read_spool, read_trail, spool_files, trail_files
+from phasegate.record.recovery import Key, key_of, read_spool, read_trail, spool_files
 from phasegate.record.rows import Seal
 from phasegate.record.spool import Spooled, compare
 from phasegate.record.trails import trail_path
@@ -18,32 +20,49 @@ from phasegate.rules.trail import origin, read_lines
 from phasegate.rules.visible_text import visible
 
 
+class Seen(NamedTuple):
+    """What there was before the journal was read: trails, logs with the trails they hold, and what is neither."""
+
+    files: frozenset[Key]
+    strangers: tuple[Path, ...]
+    spools: dict[Path, frozenset[Key]]
+
+
+def look_at_trails(location: Location, outside: Path) -> Seen:
+    """Which trails there are, and then which of them are unfinished.
+
+    In this order, and before the journal is read: so a trail that no log holds has its end in the journal already, even
+    while others write.
+    """
+    files, strangers = set(), []
+    for folder, folders, names in os.walk(location.trails):
+        here = Path(folder)
+        for path in (here / name for name in names + (folders if here != location.trails else [])):
+            if here.parent == location.trails and path.suffix == ".jsonl" and stat.S_ISREG(path.lstat().st_mode):
+                files.add((here.name, path.stem))
+            else:
+                strangers.append(path)
+    spools = {path: frozenset(map(key_of, read_spool(path))) for path in spool_files(outside)}
+    return Seen(frozenset(files), tuple(strangers), spools)
+
+
 def check_trails(
-    location: Location, outside: Path, seals: Mapping[Key, Seal], jobs: AbstractSet[Key], findings: Findings
-) -> tuple[int, bool]:
-    """Check every trail; how many there are, and whether some are being written at this moment."""
-    files = trail_files(location)
-    _check_strangers(location, set(files.values()), findings)
+    location: Location, seen: Seen, seals: Mapping[Key, Seal], jobs: AbstractSet[Key], findings: Findings
+) -> None:
+    """Check every trail that was seen, and every one that the journal or a log knows."""
+    for path in seen.strangers:
+        findings.add(visible(str(path.relative_to(location.folder))), "is no trail")
     for seal in seals.values():
         _check_sealed(location, seal, findings)
-    open_keys, busy = _check_spools(location, outside, seals, findings)
-    for key in sorted(files.keys() - seals.keys() - open_keys):
+    for path, keys in seen.spools.items():
+        _check_unfinished(location, path, keys - seals.keys(), findings)
+    for key in sorted(seen.files.difference(seals, *seen.spools.values())):
         why = "cannot be checked: the log outside holds no such trail" if key in jobs else "was added: no such job"
         findings.add(_name(key, 1), why)
-    return len(files), busy
 
 
 def _name(key: Key, line: int) -> str:
     return f"trail {visible('/'.join(key))} line {line}"
-
-
-def _check_strangers(location: Location, known: AbstractSet[Path], findings: Findings) -> None:
-    """Only plain files of trails belong into the folder."""
-    for folder, folders, names in os.walk(location.trails):
-        here = Path(folder)
-        for path in (here / name for name in names + [name for name in folders if here != location.trails]):
-            if path not in known or path.is_symlink() or not path.is_file():
-                findings.add(visible(str(path.relative_to(location.folder))), "is no trail")
 
 
 def _check_sealed(location: Location, seal: Seal, findings: Findings) -> None:
@@ -62,22 +81,14 @@ def _check_sealed(location: Location, seal: Seal, findings: Findings) -> None:
         findings.add(_name(key, seal.lines), "is not the one that was written: its hash differs from the journal")
 
 
-def _check_spools(
-    location: Location, outside: Path, seals: Mapping[Key, Seal], findings: Findings
-) -> tuple[set[Key], bool]:
-    found: set[Key] = set()
-    busy = False
-    for path in spool_files(outside):
-        alive = _is_alive(path)
-        busy = busy or alive
-        # A trail is never ahead of its log: so it is read first, and the log after it.
-        trails = {key: read_trail(trail_path(location, *key)) for key in map(key_of, read_spool(path))}
-        for spooled in read_spool(path):
-            key = key_of(spooled)
-            found.add(key)
-            if key not in seals and key in trails:
-                _check_open(trails[key], spooled, alive, findings)
-    return found, busy
+def _check_unfinished(location: Location, path: Path, keys: AbstractSet[Key], findings: Findings) -> None:
+    """A trail is never ahead of its log: so it is read first, and the log after it."""
+    alive = _is_alive(path)
+    trails = {key: read_trail(trail_path(location, *key)) for key in keys}
+    for spooled in read_spool(path):
+        trail = trails.get(key_of(spooled))
+        if trail is not None:
+            _check_open(trail, spooled, alive, findings)
 
 
 def _is_alive(path: Path) -> bool:

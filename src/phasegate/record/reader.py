@@ -103,10 +103,6 @@ class Reader:
             self._connection.execute("BEGIN")
         return self.head()
 
-    def move_on(self) -> None:
-        """Read what is there now, again."""
-        self._connection.execute("COMMIT")
-
     def defects(self) -> list[str]:
         """What SQLite finds wrong with its own structures: pages, indexes."""
         found = [str(text) for (text,) in self._query("PRAGMA integrity_check(3)")]
