@@ -87,8 +87,11 @@ def _check_unfinished(location: Location, path: Path, keys: AbstractSet[Key], fi
     trails = {key: read_trail(trail_path(location, *key)) for key in keys}
     for spooled in read_spool(path):
         trail = trails.get(key_of(spooled))
-        if trail is not None:
-            _check_open(trail, spooled, alive, findings)
+        if trail is None:
+            continue
+        if alive and len(trail) < spooled.base.bytes:  # the log was begun anew in between
+            trail = read_trail(trail_path(location, *key_of(spooled)))[: spooled.base.bytes + len(spooled.added)]
+        _check_open(trail, spooled, alive, findings)
 
 
 def _is_alive(path: Path) -> bool:

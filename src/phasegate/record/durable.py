@@ -16,6 +16,16 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+def cut_torn_line(descriptor: int) -> int:
+    """Take away an unfinished last line, as a crash leaves it, so that the next line stands by itself; the size then."""
+    size = end = os.fstat(descriptor).st_size
+    while end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
+        end -= 1
+    if end < size:
+        os.ftruncate(descriptor, end)
+    return end
+
+
 def open_folder(path: Path | str) -> int:
     """A descriptor of a folder; a symbolic link in its place is refused."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

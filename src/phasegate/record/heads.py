@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import EnvironmentUnavailable, StateConflict
-from phasegate.record.durable import replace_file, sync_folders, write_all
+from phasegate.record.durable import cut_torn_line, replace_file, sync_folders, write_all
 from phasegate.record.location import Location
 from phasegate.rules.chain import Head
 
@@ -112,8 +112,9 @@ class Heads:
 
     def _add(self, line: str, durable: bool) -> None:
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
+                cut_torn_line(descriptor)
                 write_all(descriptor, line.encode())
                 if durable:
                     os.fsync(descriptor)

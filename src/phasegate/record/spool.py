@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from phasegate.errors import StateConflict
-from phasegate.record.durable import sync_folders, write_all
+from phasegate.record.durable import cut_torn_line, sync_folders, write_all
 from phasegate.record.lock import is_held
 from phasegate.rules.chain import Break
 from phasegate.rules.trail import origin, read_lines
@@ -67,9 +67,9 @@ class Spool:
     def create(cls, folder: Path, writer_id: str) -> Self:
         """A new log in the folder of the heads."""
         path = folder / f"trails-{writer_id}.log"
-        spool = cls(path, _new(path))
-        sync_folders(folder, folder)
-        return spool
+        if path.exists():
+            raise StateConflict(f"the log {path} exists already", "every process writes a log of its own")
+        return cls(path, _put(path))
 
     @classmethod
     def adopt(cls, path: Path) -> Self | None:
@@ -94,18 +94,12 @@ class Spool:
         return parse(self.path, os.pread(self._descriptor, self.size, 0))
 
     def cut_torn_end(self) -> None:
-        """Take away an unfinished last line, so that the next one stands by itself."""
-        data = os.pread(self._descriptor, self.size, 0)
-        self.size = data.rfind(b"\n") + 1
-        os.ftruncate(self._descriptor, self.size)
+        """Take away an unfinished last line: it was never acknowledged."""
+        self.size = cut_torn_line(self._descriptor)
 
     def restart(self, bases: list[Base]) -> None:
         """Go on in a new file that holds only where the open trails stand. They must be durable themselves."""
-        temporary = self.path.with_suffix(".new")
-        temporary.unlink(missing_ok=True)
-        descriptor = _new(temporary, b"".join(map(opened, bases)))
-        temporary.rename(self.path)
-        sync_folders(self.path.parent, self.path.parent)
+        descriptor = _put(self.path, b"".join(map(opened, bases)))
         os.close(self._descriptor)
         self._descriptor, self.size = descriptor, os.fstat(descriptor).st_size
 
@@ -115,12 +109,16 @@ class Spool:
         os.close(self._descriptor)
 
 
-def _new(path: Path, data: bytes = b"") -> int:
-    """A new file, locked before anybody can find it unlocked under its final name."""
-    descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+def _put(path: Path, data: bytes = b"") -> int:
+    """A new file, whole and locked before anybody can find it under its name."""
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
     is_held(descriptor)
     write_all(descriptor, HEADER + data)
     os.fsync(descriptor)
+    temporary.rename(path)
+    sync_folders(path.parent, path.parent)
     return descriptor
 
 
