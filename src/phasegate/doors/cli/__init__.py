@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "agent-file": ("agent_file", "agent_file", "List, copy and mend agent files and their prompt sections."),
     "answer": ("answer", "answer", "Read an agent's answer: verdict, task statuses, result."),
+    "artifact": ("artifact", "artifact", "Write, read and list the artifacts of a feature."),
+    "audit": ("audit", "audit", "Show the audit trails, and verify that nothing in them was changed."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "completion": ("completion", "completion", "Print the completion script for bash, zsh or fish."),
     "config": ("config", "config", "Show the configuration in effect, and where each value comes from."),
