@@ -73,7 +73,8 @@ class Bench:
                 purpose, "left out by configuration" if was_left_out else "the project has no such command"
             )
         if (setup := done.get(Purpose.SETUP)) and setup.outcome is Outcome.FAILED:
-            return failed(purpose, "it was not run: the setup failed", "Mend the setup first.")
+            unrun = failed(purpose, "it was not run: the setup failed", "Mend the setup first.")
+            return msgspec.structs.replace(unrun, fault=setup.fault)
         if purpose is Purpose.SETUP:
             return self._setup(line)
         if purpose is Purpose.TEST:
@@ -188,9 +189,11 @@ class Bench:
 
     def _coverage(self, line: str, done: dict[str, Check]) -> Check:
         """Run the coverage command, if there is one, and read the report that it or the test run left."""
-        undone = [name for name, check in done.items() if name in ("setup", "test") and check.outcome is Outcome.FAILED]
+        undone = [check for check in done.values() if check.name in ("setup", "test") and check.remedy]
         if undone:
-            return failed(Purpose.COVERAGE, f"it was not measured: {undone[0]} failed", f"Mend {undone[0]} first.")
+            name = undone[0].name
+            unrun = failed(Purpose.COVERAGE, f"it was not measured: {name} failed", f"Mend {name} first.")
+            return msgspec.structs.replace(unrun, fault=undone[0].fault)
         check = passed(Purpose.COVERAGE, "")
         if line:
             check = self._by_status(Purpose.COVERAGE, line, self._ran(Purpose.COVERAGE, line))

@@ -32,9 +32,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     deliverables: tuple[str, ...]
     changed: tuple[str, ...]  # paths that differ from the base
     commits: tuple[Commit, ...]  # from the base on
-    added: Iterable[Added] = ()  # what each of them brought in
+    added: Iterable[Added]  # what each of them brought in
+    blobs: Mapping[str, str]  # the files of the harvested tree, each with git's id of its content
     uncommitted: tuple[str, ...] = ()  # changes that are in no commit
-    blobs: Mapping[str, str] = {}  # path: git's id of its content, of the harvested tree
 
 
 def gather_evidence(

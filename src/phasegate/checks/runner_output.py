@@ -67,7 +67,9 @@ def _sum(counts: dict[str, int], *words: str) -> int:
 
 
 def _names(lines: Iterable[str], pattern: re.Pattern[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(found[1].strip() for line in lines if (found := pattern.match(line))))
+    return tuple(
+        dict.fromkeys((found[found.lastindex or 0]).strip() for line in lines if (found := pattern.match(line)))
+    )
 
 
 _PYTEST_END = re.compile(
@@ -100,10 +102,8 @@ def _unittest(lines: list[str]) -> TestRun | None:
     end = next((found for line in lines[at + 1 :] if (found := _UNITTEST_END.match(line))), None)
     if ran is None or end is None:  # it broke off before it could judge itself
         return None
-    details = {name: int(number) for name, number in re.findall(r"([a-z ]+)=([0-9]{1,8})", end[1] or "")}
-    failed = sum(
-        number for name, number in details.items() if name.strip() in ("failures", "errors", "unexpected successes")
-    )
+    details = {name.strip(): int(number) for name, number in re.findall(r"([a-z ]+)=([0-9]{1,8})", end[1] or "")}
+    failed = _sum(details, "failures", "errors", "unexpected successes")
     skipped = details.get("skipped", 0)
     return TestRun("unittest", max(int(ran[1]) - failed - skipped, 0), failed, _names(lines, _UNITTEST_FAILING))
 
@@ -204,15 +204,17 @@ _MOCHA_NAME = re.compile(r"\s+[0-9]+\) (.+)$")
 
 
 def _mocha(lines: list[str]) -> TestRun | None:
-    passing = [int(found[1]) for line in lines if (found := _MOCHA_PASSING.match(line))]
+    passing = [(number, int(found[1])) for number, line in enumerate(lines) if (found := _MOCHA_PASSING.match(line))]
     if not passing:
         return None
     failed = sum(int(found[1]) for line in lines if (found := _MOCHA_FAILING.match(line)))
-    return TestRun("mocha", sum(passing), failed, _names(lines, _MOCHA_NAME) if failed else ())
+    failing = _names(lines[: passing[-1][0]], _MOCHA_NAME) if failed else ()  # after that they come again, with details
+    return TestRun("mocha", sum(number for _, number in passing), failed, failing)
 
 
 _NODE_COUNT = re.compile(r"(?:#|ℹ) (pass|fail|cancelled) ([0-9]{1,8})$")
-_NODE_FAILING = re.compile(r"\s*(?:not ok [0-9]+ - |✖ )(.+?)(?: \([0-9.]+ms\))?$")
+_NODE_FAILING = re.compile(r"\s*(?:not ok [0-9]+ - (.+)|✖ (.+) \([0-9.]+ms\))$")
+_NODE_FILE = re.compile(r"(?:ok [0-9]+ - |✔ )/.{1,1000}\.[cm]?[jt]sx?(?: \([0-9.]+ms\))?$")
 
 
 def _node(lines: list[str]) -> TestRun | None:
@@ -221,7 +223,9 @@ def _node(lines: list[str]) -> TestRun | None:
         return None
     failed = sum(number for word, number in counts if word != "pass")
     failing = _names(lines, _NODE_FAILING) if failed else ()
-    return TestRun("node --test", sum(number for word, number in counts if word == "pass"), failed, failing)
+    files = sum(_NODE_FILE.match(line) is not None for line in lines)  # one without a test counts itself as one
+    passed = sum(number for word, number in counts if word == "pass")
+    return TestRun("node --test", max(passed - files, 0), failed, failing)
 
 
 _READERS: tuple[Callable[[list[str]], TestRun | None], ...] = (

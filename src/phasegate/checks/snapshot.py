@@ -55,18 +55,18 @@ def mark_of(path: Path) -> Mark | None:
 
 
 def changed_files(checkout: Path, before: Snapshot, blobs: Mapping[str, str]) -> list[str]:
-    """The files of the snapshot that are no longer what they were. `blobs` are git's ids of their contents.
+    """The files of git's tree that are no longer what they were. `blobs` are git's ids of their contents, by path.
 
     A file that was touched, but still has the content that git knows, has not changed.
     """
-    now = {path: mark_of(checkout / path) for path in before}
-    touched = [(path, mark) for path, mark in before.items() if now[path] != mark]
-    return sorted(path for path, mark in touched if not _is_same(checkout / path, mark, now[path], blobs.get(path, "")))
+    found = ((path, before.get(path), mark_of(checkout / path), blob) for path, blob in blobs.items())
+    touched = [one for one in found if one[1] != one[2]]
+    return sorted(path for path, old, now, blob in touched if not _is_same(checkout / path, old, now, blob))
 
 
-def _is_same(path: Path, before: Mark, now: Mark | None, blob: str) -> bool:
+def _is_same(path: Path, before: Mark | None, now: Mark | None, blob: str) -> bool:
     """Mode and size are asked first: what has become a pipe or endless must not be read."""
-    if now is None or (now.mode, now.size) != (before.mode, before.size):
+    if before is None or now is None or (now.mode, now.size) != (before.mode, before.size):
         return False
     try:
         data = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
