@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.checks.coverage_report import BadReport, Counted, read_coverage
+from phasegate.checks.coverage_report import BadReport, Counted, read_coverage, uncounted
 
 ISTANBUL_DOCTYPE = '<!DOCTYPE coverage SYSTEM "http://cobertura.sourceforge.net/xml/coverage-04.dtd">'
 COBERTURA = """<?xml version="1.0" ?>{doctype}
@@ -41,7 +41,24 @@ def test_a_report_is_counted_from_its_lines_whatever_its_own_total_says(
 ) -> None:
     path = tmp_path / "report"
     path.write_text(text)
-    assert read_coverage(path) == counted
+    assert read_coverage(path)[:2] == counted[:2]
+
+
+NAMED = {
+    "coverage.py": '{"files": {"src/a.py": {}}, "totals": {"covered_lines": 3, "num_statements": 4}}',
+    "istanbul": '{"total": {"lines": {"total": 8, "covered": 6}}, "/home/me/project/src/a.py": {"lines": {}}}',
+    "lcov": "SF:src/a.py\nDA:1,1\nend_of_record\n",
+    "cobertura": COBERTURA.format(doctype=""),
+    "go": "mode: set\nexample.invalid/x/src/a.py:1.2,3.4 3 1\n",
+}
+
+
+@pytest.mark.demand("D8.d")
+@pytest.mark.parametrize("text", NAMED.values(), ids=list(NAMED))
+def test_code_that_a_report_leaves_out_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "report"
+    path.write_text(text)
+    assert uncounted(read_coverage(path), ("src/a.py", "src/b.py", "style.css")) == ["src/b.py"]
 
 
 BOMB = '<!DOCTYPE c [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from phasegate.checks.baseline import Baseline, compared
-from phasegate.checks.coverage_report import BadReport, Counted, reaches, read_coverage
+from phasegate.checks.coverage_report import BadReport, Counted, reaches, read_coverage, uncounted
 from phasegate.checks.evidence import Check, Outcome, failed, not_asked, passed
 from phasegate.checks.excerpt import excerpt, listed, one_line
 from phasegate.checks.plan import Command, Plan, Purpose, Ran, Runner
@@ -208,7 +208,9 @@ class Bench:
             remedy = f"Let the coverage or test command write one of: {', '.join(self.plan.coverage_reports)}."
             return msgspec.structs.replace(check, outcome=Outcome.FAILED, summary=str(error), remedy=remedy)
         summary = f"{counted.percent:.1f} % of {counted.total} lines ({path}), at least {least:g} % must be"
-        measured = msgspec.structs.replace(check, summary=summary, coverage_percent=counted.percent)
+        missed = uncounted(counted, self.plan.code)
+        notes = (*check.notes, *([f"the report does not count {listed(missed)}"] if missed else []))
+        measured = msgspec.structs.replace(check, summary=summary, notes=notes, coverage_percent=counted.percent)
         if reaches(counted, least):
             return measured
         remedy = "Test the lines that no test runs; the report names them."

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from xml.parsers import expat
 
@@ -28,6 +28,7 @@ class Counted(NamedTuple):
 
     covered: int
     total: int
+    files: frozenset[str] = frozenset()  # as the report names them
 
     @property
     def percent(self) -> float:
@@ -48,6 +49,20 @@ def read_coverage(path: Path) -> Counted:
     if counted.total <= 0 or not 0 <= counted.covered <= counted.total:
         raise BadReport(f"it counts {counted.covered} of {counted.total}")
     return counted
+
+
+def uncounted(counted: Counted, paths: Iterable[str]) -> list[str]:
+    """Those of these files that the report does not mention, though it mentions others of their kind.
+
+    Reports name files from the root, from a source folder, or by absolute path: one name may be the end of the other.
+    """
+    kinds = {PurePosixPath(name).suffix for name in counted.files}
+    asked = [path for path in paths if PurePosixPath(path).suffix in kinds]
+    return [path for path in asked if not any(_same_file(path, name) for name in counted.files)]
+
+
+def _same_file(path: str, name: str) -> bool:
+    return f"/{name}".endswith(f"/{path}") or f"/{path}".endswith(f"/{name}")
 
 
 def reaches(counted: Counted, least_percent: float) -> bool:
@@ -82,16 +97,18 @@ class _IstanbulTotal(msgspec.Struct):
 
 class _Json(msgspec.Struct):
     totals: _CoveragePyTotals | None = None
+    files: dict[str, msgspec.Raw] = {}
     total: _IstanbulTotal | None = None
 
 
 def _json(data: bytes) -> Counted:
     report = msgspec.json.decode(data, type=_Json)
     if report.totals is not None:
-        found = report.totals
-        return Counted(found.covered_lines + found.covered_branches, found.num_statements + found.num_branches)
+        found, files = report.totals, frozenset(report.files)
+        return Counted(found.covered_lines + found.covered_branches, found.num_statements + found.num_branches, files)
     if report.total is not None:
-        return Counted(report.total.lines.covered, report.total.lines.total)
+        files = frozenset(msgspec.json.decode(data, type=dict[str, msgspec.Raw])) - {"total"}
+        return Counted(report.total.lines.covered, report.total.lines.total, files)
     raise BadReport("it is JSON, but neither of coverage.py nor of istanbul")
 
 
@@ -100,7 +117,8 @@ def _lcov(data: bytes) -> Counted:
     hits = re.findall(rb"^DA:[0-9]{1,9},([0-9]{1,15})", data, re.M)
     if not hits or b"end_of_record" not in data:
         raise BadReport("it has no lcov records")
-    return Counted(sum(hit.strip(b"0") != b"" for hit in hits), len(hits))
+    files = frozenset(name.decode("utf-8", "replace") for name in re.findall(rb"^SF:(.{1,4096})", data, re.M))
+    return Counted(sum(hit.strip(b"0") != b"" for hit in hits), len(hits), files)
 
 
 def _go(data: bytes) -> Counted:
@@ -111,7 +129,8 @@ def _go(data: bytes) -> Counted:
         statements[block] = int(number)
         if count.strip(b"0"):
             covered.add(block)
-    return Counted(sum(statements[block] for block in covered), sum(statements.values()))
+    files = frozenset(block.rpartition(b":")[0].decode("utf-8", "replace") for block in statements)
+    return Counted(sum(statements[block] for block in covered), sum(statements.values()), files)
 
 
 class _Lines:
@@ -120,10 +139,13 @@ class _Lines:
     def __init__(self) -> None:
         self.covered = self.total = self._inside_methods = 0
         self.is_report = False
+        self.files: set[str] = set()
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         self.is_report = self.is_report or name == "coverage"
         self._inside_methods += name == "methods"
+        if name == "class":
+            self.files.add(attributes.get("filename", ""))
         if name == "line" and not self._inside_methods:
             self.total += 1
             self.covered += attributes.get("hits", "0").strip("0") != ""
@@ -144,7 +166,7 @@ def _cobertura(data: bytes) -> Counted:
     parser.Parse(b"", True)
     if not lines.is_report:
         raise BadReport("it is XML, but no Cobertura report")
-    return Counted(lines.covered, lines.total)
+    return Counted(lines.covered, lines.total, frozenset(lines.files))
 
 
 def _no_entities(*_: object) -> None:

@@ -42,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     commands: Mapping[str, str] = {}
     coverage_min: float | None = None
+    code: tuple[str, ...] = ()  # files that a coverage report should count; one that it does not is noted
     min_tests: int = 1
     timeout_s: float = 1_800.0  # of each command
     test_reruns: int = 1  # a test run that fails is tried again this often: it may be flaky (D10)
