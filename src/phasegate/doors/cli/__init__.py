@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "answer": ("answer", "answer", "Read an agent's answer: verdict, task statuses, result."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
+    "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
 }
 
 
