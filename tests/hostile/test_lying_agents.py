@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import pytest
 
 from phasegate.agents.port import AgentConfig, Ending, Finished
 from phasegate.agents.table import harness_of
-from phasegate.checks.claims import Claims, Facts, false_claims
-from phasegate.checks.commits import Commit
+from phasegate.checks.claims import Facts, false_claims
 from phasegate.checks.evidence import Evidence
 from phasegate.checks.manifest import gather_evidence
 from phasegate.rules.acceptance import RunFacts, reasons_against
+from phasegate.rules.answer import parse_answer
+from phasegate.rules.result import Response
 from support.agents import carry_out
 from support.checkout import git, plan, repository, run_plainly, work_since
 from support.tasks import make_task
@@ -30,11 +29,10 @@ def play(folder: Path, steps: str) -> Finished:
     return carry_out(harness_of("scripted").launch(task), folder)
 
 
-def response(finished: Finished) -> dict[str, object]:
-    found = re.search(r"^\{.*^\}$", finished.stdout, re.S | re.M)
+def response(finished: Finished) -> Response:
+    found = parse_answer(finished.stdout, "implement").response
     assert found is not None
-    parsed: dict[str, object] = json.loads(found[0])
-    return parsed
+    return found
 
 
 @pytest.fixture
@@ -49,13 +47,8 @@ def test_an_agent_that_invents_commits_and_files_is_found_out(folder: Path) -> N
     files = 'artifacts = { files_created = ["calc.py", "auth.py", ".git"], test_coverage = "100%" }'
     finished = play(folder, f'{HONEST}, {{ result = "success", {invented}, {files} }}')
     said = response(finished)
-    assert said["success"] is True, "control: by its own word all is well"
+    assert said.success is True, "control: by its own word all is well"
     work = work_since(folder, base)
-    claims = Claims(
-        commits=(Commit("deadbeefcafe", "WP01: All of it"),),
-        files_created=("calc.py", "auth.py", ".git"),
-        test_coverage="100%",
-    )
     facts = Facts(
         commits=work.commits,
         checkout=folder,
@@ -63,7 +56,7 @@ def test_an_agent_that_invents_commits_and_files_is_found_out(folder: Path) -> N
         duration_s=finished.duration_s,
         evidence=gather_evidence(QUICK, work, run_plainly),
     )
-    assert [claim.claim for claim in false_claims(claims, facts)] == [
+    assert [claim.claim for claim in false_claims(said, facts)] == [
         "commit deadbeefcafe",
         "created auth.py",
         "created .git",
@@ -75,7 +68,7 @@ def test_an_agent_that_invents_commits_and_files_is_found_out(folder: Path) -> N
 def test_an_agent_that_claims_success_and_did_nothing_does_not_pass(folder: Path) -> None:
     base = git(folder, "rev-parse", "HEAD")
     finished = play(folder, '{ result = "success", summary = "Everything is implemented and tested" }')
-    assert (finished.exit_status, response(finished)["success"]) == (0, True), "control"
+    assert (finished.exit_status, response(finished).success) == (0, True), "control"
     evidence = gather_evidence(QUICK, work_since(folder, base), run_plainly)
     assert [check.name for check in evidence.failures] == ["changes", "deliverables", "commits"]
 
@@ -95,7 +88,7 @@ def test_exit_status_and_answer_must_agree(folder: Path, end: str, status: int |
     base = git(folder, "rev-parse", "HEAD")
     finished = play(folder, f"{HONEST}, {end}")
     assert finished.exit_status == status
-    assert response(finished)["success"] is success
+    assert response(finished).success is success
     evidence = gather_evidence(QUICK, work_since(folder, base), run_plainly)
     assert evidence.passed, "control: the work itself is good"
     report = harness_of("scripted").report(make_task(folder, AgentConfig("liar")), finished)
@@ -109,6 +102,6 @@ def test_an_honest_agent_passes(folder: Path) -> None:
     base = git(folder, "rev-parse", "HEAD")
     finished = play(folder, f'{HONEST}, {{ result = "success" }}')
     evidence: Evidence = gather_evidence(QUICK, work_since(folder, base), run_plainly)
-    success = response(finished)["success"] is True
+    success = response(finished).success
     facts = RunFacts(exit_status=finished.exit_status, response_success=success, manifest_passed=evidence.passed)
     assert reasons_against(facts) == ()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from phasegate.agents import spool_shim
-from phasegate.agents.spool import Answer, Answerer, Spool, place_commands
+from phasegate.agents.spool import Answer, Spool, place_commands
 from phasegate.agents.spool_request import (
     ArtifactList,
     ArtifactRead,
@@ -75,24 +73,6 @@ def test_anything_else_is_refused_by_name(line: str) -> None:
         read_request(line.split())
 
 
-@contextmanager
-def served(spool: Spool, answer: Answerer) -> Iterator[None]:
-    """A dispatcher that looks at the spool again and again."""
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.01):
-            spool.serve(answer)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 @pytest.fixture
 def spool(tmp_path: Path) -> Iterator[Spool]:
     with Spool(tmp_path / "job's spool") as made:
@@ -115,7 +95,7 @@ def test_a_command_inside_a_job_is_answered_by_the_orchestrator(spool: Spool, na
         seen.append(request)
         return Answer(1, stdout="WP01 DOING é\n", stderr="careful\n")
 
-    with served(spool, answer):
+    with spool.serving(answer):
         done = call(spool, "status", "WP01", name=name)
     assert (done.returncode, done.stdout, done.stderr) == (1, "WP01 DOING é\n", "careful\n")
     assert seen == [Status("WP01")]
@@ -128,7 +108,7 @@ def test_an_artifact_arrives_whole_by_value_by_file_and_by_stdin(spool: Spool, t
     text = 'Tests: 42 passed, 0 failed\n{"é": "\\" \\n"}\n'
     (tmp_path / "report.txt").write_text(text)
     where = ("artifact", "write", "--feature-slug", "001-login", "--relative-path", "WP01/test-report.txt")
-    with served(spool, lambda request: (seen.append(request), Answer(0))[1]):
+    with spool.serving(lambda request: (seen.append(request), Answer(0))[1]):
         for rest in (("--content", text), ("--file", str(tmp_path / "report.txt"))):
             assert call(spool, *where, *rest).returncode == 0
         assert call(spool, *where, "-", stdin=text).returncode == 0
@@ -142,7 +122,7 @@ def test_an_error_of_ours_is_told_and_does_not_end_the_run(spool: Spool, caplog:
             raise ConfigError("no such artifact", "List them.")
         raise ZeroDivisionError
 
-    with served(spool, answer):
+    with spool.serving(answer):
         missing = call(spool, "artifact", "read", "--feature-slug", "s", "--relative-path", "p")
         broken = call(spool, "status")
     assert (missing.returncode, missing.stderr) == (2, "phasegate: no such artifact\nList them.\n")
@@ -151,7 +131,7 @@ def test_an_error_of_ours_is_told_and_does_not_end_the_run(spool: Spool, caplog:
 
 
 def test_a_wrong_command_is_refused_with_a_word(spool: Spool) -> None:
-    with served(spool, lambda request: Answer(0)):
+    with spool.serving(lambda request: Answer(0)):
         done = call(spool, "advance")
     assert done.returncode == 2
     assert "not available inside a job" in done.stderr

@@ -11,9 +11,9 @@ import os
 import re
 import shlex
 import stat
-import sys
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ import msgspec
 
 from phasegate.agents import spool_shim
 from phasegate.agents.spool_request import Request, Unanswerable, read_request
+from phasegate.cage.reach import interpreter
 from phasegate.errors import PhasegateError
 
 COMMANDS = ("phasegate", "agileplus")
@@ -57,9 +58,7 @@ def place_commands(programs: Path, spool: Path) -> None:
     programs.mkdir(parents=True, exist_ok=True)
     shim = programs / "spool_shim.py"
     shim.write_bytes(Path(spool_shim.__file__).read_bytes())
-    # A virtual environment's own interpreter may lie where the cage does not look; -I needs no environment.
-    interpreter = os.path.realpath(sys.executable)
-    words = [interpreter, "-I", str(shim), str(spool)]
+    words = [interpreter(), "-I", "-S", str(shim), str(spool)]
     for name in COMMANDS:
         command = programs / name
         command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
@@ -67,7 +66,7 @@ def place_commands(programs: Path, spool: Path) -> None:
 
 
 class Spool:
-    """One job's requests and answers. The dispatcher calls `serve` while the job runs; it never waits."""
+    """One job's requests and answers. The dispatcher calls `serve`, which never waits, or runs the job in `serving`."""
 
     def __init__(self, folder: Path) -> None:
         for part in ("requests", "answers"):
@@ -87,6 +86,23 @@ class Spool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def serving(self, answer: Answerer, every_s: float = 0.02) -> Iterator[None]:
+        """Serve as long as the block runs, in a thread of its own: the one that runs the job waits for the job."""
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(every_s):
+                self.serve(answer)
+
+        thread = threading.Thread(target=look, name="spool", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def serve(self, answer: Answerer) -> int:
         """Answer the requests that wait, at most a few at once, and say how many there were."""

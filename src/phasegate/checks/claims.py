@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,23 +14,14 @@ from phasegate.checks.deliverables import problem_with
 from phasegate.checks.evidence import Evidence, Outcome
 from phasegate.checks.excerpt import one_line
 from phasegate.checks.plan import Purpose
+from phasegate.rules.result import Artifacts, Response
+from phasegate.rules.result import Commit as ClaimedCommit
 
 MOST_CLAIMS = 200
 COVERAGE_SLACK = 0.5  # points
 DURATION_SLACK_S, DURATION_SLACK = 60.0, 0.25
 _SHA = re.compile(r"([0-9a-f]{7,64})(?:\.\.\.|…)?")
 _PERCENT = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,6})?)\s*%?\s*")
-
-
-class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """The claims in an agent's response; None where it makes none."""
-
-    commits: tuple[Commit, ...] = ()
-    files_created: tuple[str, ...] = ()
-    test_coverage: str | float | None = None
-    lint_status: str | None = None
-    duration_s: float | None = None
-    task_statuses: Mapping[str, str] = {}
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +32,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     base_paths: Collection[str]
     duration_s: float
     evidence: Evidence
-    planned_tasks: Collection[str] = ()
 
 
 class FalseClaim(NamedTuple):
@@ -51,24 +41,24 @@ class FalseClaim(NamedTuple):
     truth: str
 
 
-def false_claims(claims: Claims, facts: Facts) -> list[FalseClaim]:
+def false_claims(response: Response, facts: Facts) -> list[FalseClaim]:
     """Every difference between what was said and what is; the facts decide, the claim is only recorded."""
+    artifacts = response.artifacts or Artifacts()
     found = [
-        *_about_commits(claims.commits[:MOST_CLAIMS], facts.commits),
-        *_about_files(claims.files_created[:MOST_CLAIMS], facts),
-        *_about_coverage(claims.test_coverage, facts.evidence.coverage_percent),
-        *_about_lint(claims.lint_status, facts.evidence),
-        *_about_duration(claims.duration_s, facts.duration_s),
-        *_about_tasks(claims.task_statuses, facts.planned_tasks),
+        *_about_commits((response.commits or ())[:MOST_CLAIMS], facts.commits),
+        *_about_files((artifacts.files_created or ())[:MOST_CLAIMS], facts),
+        *_about_coverage(artifacts.test_coverage, facts.evidence.coverage_percent),
+        *_about_lint(artifacts.lint_status, facts.evidence),
+        *_about_duration(response.duration_seconds, facts.duration_s),
     ]
     return [FalseClaim(one_line(claim), one_line(truth)) for claim, truth in found]
 
 
-def _about_commits(claimed: Sequence[Commit], real: Sequence[Commit]) -> list[FalseClaim]:
+def _about_commits(claimed: Sequence[ClaimedCommit], real: Sequence[Commit]) -> list[FalseClaim]:
     return [FalseClaim(f"commit {commit.sha}", truth) for commit in claimed if (truth := _truth_about(commit, real))]
 
 
-def _truth_about(commit: Commit, real: Sequence[Commit]) -> str:
+def _truth_about(commit: ClaimedCommit, real: Sequence[Commit]) -> str:
     """What is wrong with a claimed commit; nothing if git has it. A shortened id will do, as long as it means one."""
     written = _SHA.fullmatch(commit.sha.lower())
     if written is None:
@@ -118,9 +108,3 @@ def _about_duration(claimed_s: float | None, measured_s: float) -> list[FalseCla
     if claimed_s is None or abs(claimed_s - measured_s) <= slack_s:
         return []
     return [FalseClaim(f"took {claimed_s:g} s", f"it took {measured_s:.0f} s by our clock")]
-
-
-def _about_tasks(statuses: Mapping[str, str], planned: Collection[str]) -> list[FalseClaim]:
-    """A status for a task that is not in the plan is left aside (C08)."""
-    foreign = [number for number in statuses if number not in planned]
-    return [FalseClaim(f"task {number} {statuses[number]}", "there is no such task in the plan") for number in foreign]
