@@ -164,15 +164,18 @@ ESLINT = "1:7  warning  'a' is never used\n\n\u2716 2 problems ({} errors, 2 war
 @pytest.mark.parametrize(
     ("command", "passes"),
     [
-        (f"printf '{ESLINT.format(0)}'; exit 1", True),
-        (f"printf '{ESLINT.format(1)}'; exit 1", False),
-        (f"printf '{ESLINT.format(0)}'; exit 2", False),
-        (f"printf '{ESLINT.format(0)}{ESLINT.format(3)}'; exit 1", False),
+        (f"printf '{ESLINT.format(0)}'; exit 1 # eslint", True),
+        (f"printf '\\033[31m{ESLINT.format(0)}'; exit 1 # npm run lint", True),
+        (f"printf '{ESLINT.format(0)}'; exit 1", False),
+        (f"printf '{ESLINT.format(1)}'; exit 1 # eslint", False),
+        (f"printf '{ESLINT.format(10)}'; exit 1 # eslint", False),
+        (f"printf '{ESLINT.format(0)}'; exit 2 # eslint", False),
+        (f"printf '{ESLINT.format(0)}{ESLINT.format(3)}'; exit 1 # eslint", False),
         ("sh -c 'exit 4' pylint", True),
         ("sh -c 'exit 28' pylint", True),
         ("sh -c 'exit 6' pylint", False),
         ("sh -c 'exit 32' pylint", False),
-        ("echo '0 errors, 5 warnings'; exit 1", False),
+        ("echo '0 errors, 5 warnings'; exit 1 # eslint", False),
     ],
 )
 def test_warnings_of_a_linter_alone_do_not_reject(tmp_path: Path, command: str, passes: bool) -> None:

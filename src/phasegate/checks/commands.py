@@ -17,12 +17,13 @@ from phasegate.checks.runner_output import TestRun, read_test_output
 from phasegate.checks.setup_cache import SetupCache, key_of
 from phasegate.checks.snapshot import mark_of, take_snapshot
 from phasegate.rules.retry import Fault, classify
+from phasegate.rules.untrusted_text import for_terminal
 
 _NOT_EXECUTABLE, _NOT_FOUND, _PYTEST_NO_TESTS = 126, 127, 5
 _NO_MODULE = re.compile(r"^\S{1,500}: No module named \S{1,200}$|^npm (?:ERR!|error) Missing script: ", re.M)
 # Linters that end with a failure for warnings alone say so: eslint in its last line, pylint in the bits of its status.
-_ESLINT_WARNINGS = re.compile(r"\([0-9]{1,8} errors?, [0-9]{1,8} warnings?\)")
-_ESLINT_NO_ERRORS = "(0 errors,"
+_ESLINT = re.compile(r"\b(?:eslint|npm|npx|pnpm|yarn|bun)\b")
+_ESLINT_COUNTS = re.compile(r"^\u2716 [0-9]{1,8} problems? \(([0-9]{1,8}) errors?, [0-9]{1,8} warnings?\)$", re.M)
 _PYLINT_WARNINGS = 4 | 8 | 16
 # Commands are told that nobody watches: no colours, no watch mode, no byte code beside the sources. What Cargo and Go
 # fetch during the setup goes into the checkout, where the commands after it look and the cache keeps it.
@@ -272,8 +273,10 @@ def _only_warnings(line: str, ran: Ran) -> bool:
         return False
     if "pylint" in line:
         return ran.exit_status & ~_PYLINT_WARNINGS == 0
-    counts = _ESLINT_WARNINGS.findall(ran.stdout)
-    return ran.exit_status == 1 and bool(counts) and all(count.startswith(_ESLINT_NO_ERRORS) for count in counts)
+    if not _ESLINT.search(line):  # another linter could quote such a line from the code that it complains about
+        return False
+    errors = _ESLINT_COUNTS.findall(for_terminal(ran.stdout))
+    return ran.exit_status == 1 and bool(errors) and set(errors) == {"0"}
 
 
 def _ran_as_many(again: TestRun | None, first: TestRun | None) -> bool:

@@ -47,7 +47,7 @@ def _mark(found: os.stat_result) -> Mark:
     return Mark(found.st_mode, found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def mark_of(path: Path) -> Mark | None:
+def mark_of(path: Path | str) -> Mark | None:
     try:
         return _mark(os.lstat(path))
     except OSError:
@@ -59,7 +59,8 @@ def changed_files(checkout: Path, before: Snapshot, blobs: Mapping[str, str]) ->
 
     A file that was touched, but still has the content that git knows, has not changed.
     """
-    found = ((path, before.get(path), mark_of(checkout / path), blob) for path, blob in blobs.items())
+    root = str(checkout)  # joining Paths would cost more than asking the system
+    found = ((path, before.get(path), mark_of(f"{root}/{path}"), blob) for path, blob in blobs.items())
     touched = [one for one in found if one[1] != one[2]]
     return sorted(path for path, old, now, blob in touched if not _is_same(checkout / path, old, now, blob))
 
