@@ -147,7 +147,9 @@ class Player:
     def commit(self, step: Commit) -> None:
         """Commit the named paths, or all but the prompt document, which is not part of the work."""
         document = os.path.relpath(self._values.get("prompt_path") or "WP.md")
-        everything = (".", *([] if document.startswith("..") else [f":(exclude,literal){document}"]))
+        # git refuses to exclude what its own rules ignore already, as they do in a package's checkout.
+        set_aside = document.startswith("..") or bool(_git_says("check-ignore", "--", document))
+        everything = (".", *([] if set_aside else [f":(exclude,literal){document}"]))
         _git("add", "--all", "--", *([self.fill(path) for path in step.paths] or everything))
         _git("commit", "--quiet", "--no-verify", f"--message={self.fill(step.message)}")
 

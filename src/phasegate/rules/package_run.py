@@ -28,7 +28,8 @@ class End(StrEnum):
     """How an agent's job ended, as we see it."""
 
     DONE = "done"  # exit code 0 and a valid answer
-    TRANSIENT = "transient"  # worth trying again by itself: network, a lock, a rate limit, our own death
+    LOST = "lost"  # we died before its end: it is run again, and that counts as no try
+    TRANSIENT = "transient"  # worth trying again by itself: network, a lock, a rate limit
     UNREADABLE = "unreadable"  # the work may be good, the answer is missing or malformed: ask once more
     BLOCKED = "blocked"  # the agent says that it cannot go on
     FAILED = "failed"  # a timeout, a crash, a failure response
@@ -192,6 +193,8 @@ def _after_job(run: Run, job: JobStarted, ended: JobEnded) -> Run:
     match ended.end:
         case End.DONE:
             return _delivered(run, job)
+        case End.LOST:
+            return run
         case End.TRANSIENT if run.retries < run.limits.retries:
             return msgspec.structs.replace(run, retries=run.retries + 1, reason=ended.reason)
         case End.UNREADABLE if not run.asked_again:

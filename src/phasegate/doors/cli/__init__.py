@@ -24,10 +24,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "completion": ("completion", "completion", "Print the completion script for bash, zsh or fish."),
     "config": ("config", "config", "Show the configuration in effect, and where each value comes from."),
     "demo": ("demo", "demo", "Show the product at work in a throw-away folder."),
+    "dispatch": ("dispatch", "dispatch", "Carry a work package through implementation, checks, review and merge."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
+    "package": ("package", "package", "List the work packages of a feature, or show one."),
+    "plan": ("plan", "plan", "Load a feature's work packages, and show how they hang together."),
     "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
+    "scope": ("scope", "scope", "Record an exception to the file scope of a work package."),
     "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
+    "status": ("status", "status", "Show where things stand."),
     "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
+    "worktree": ("worktree", "worktree", "List the work packages that are ready, and their worktrees."),
 }
 
 
