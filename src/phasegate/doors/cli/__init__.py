@@ -12,6 +12,7 @@ from phasegate.errors import PhasegateError
 
 # name -> (module below this package, object in it, help line). The help page shows the lines without loading any.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "answer": ("answer", "answer", "Read an agent's answer: verdict, task statuses, result."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
 }
