@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from phasegate.doors.cli import render
+from phasegate.doors.cli.render import read_input, show
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.verdict import ALLOWED
 
@@ -18,8 +18,7 @@ def answer() -> None:
 @click.option("--phase", required=True, type=click.Choice([*ALLOWED]), help="The phase that the answer belongs to.")
 @click.option("--json", is_flag=True, expose_value=False, help="Changes nothing: the output is always one JSON object.")
 @click.argument("source", metavar="[FILE|-]", default="-")
-@click.pass_context
-def parse(ctx: click.Context, phase: str, source: str) -> None:
+def parse(phase: str, source: str) -> int:
     """Print what an answer says as one JSON object.
 
     The answer is read from FILE, or from stdin. Its fields: verdict, error (and the reason in words), task_statuses,
@@ -30,7 +29,6 @@ def parse(ctx: click.Context, phase: str, source: str) -> None:
     Example:
       printf 'All tests pass.\\n<review>PASS</review>\\n' | phasegate answer parse --phase review
     """
-    text = render.read_input(source).decode("utf-8", "replace")
-    parsed = parse_answer(text, phase)
-    render.show(parsed, "", as_json=True)
-    ctx.exit(1 if parsed.error else 0)
+    parsed = parse_answer(read_input(source).decode("utf-8", "replace"), phase)
+    show(parsed, "", as_json=True)
+    return 1 if parsed.error else 0
