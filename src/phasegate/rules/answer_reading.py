@@ -95,7 +95,7 @@ def _stretch(text: str, found: Scan, place: int) -> tuple[int, int, Quoted | Non
 
 
 def _info(text: str, fence: Quoted) -> str:
-    return text[fence.start : fence.inner_start].strip().lstrip("`~").strip().lower()
+    return text[fence.start : fence.inner_start].strip().lstrip(text[fence.start]).strip().lower()
 
 
 def _how_cut_off(reading: Reading, in_control_string: bool, truncated: bool) -> str:

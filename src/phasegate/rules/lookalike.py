@@ -19,7 +19,7 @@ _ANY_INVISIBLE = f"[{INVISIBLE}]*+"
 # A character that is not ASCII may stand for a letter; `spells_review` decides.
 _LETTERS = _ANY_INVISIBLE.join(f"[{letter}{letter.upper()}\x80-\U0010ffff]" for letter in "review")
 # What follows the opening bracket: invisible characters, the slash of a closing tag, the letters.
-REVIEW = rf"[{INVISIBLE}/\\]*+{_LETTERS}"
+REVIEW = rf"[{INVISIBLE}/\\\u2044\u2215\uff0f\uff3c]*+{_LETTERS}"
 
 # Letters of other alphabets that look like ours. Full width, mathematical and circled ones are in Unicode's own table.
 _TWINS = {"r": "гѓᴦ", "e": "еєҽ", "v": "ѵνᴠ", "i": "іıɩӏ", "w": "ԝѡᴡ"}
@@ -31,7 +31,8 @@ _ENCODED = {
     "\\": r"\\(?:u003[cC]|u\{0*+3[cC]\}|x3[cC])",
 }
 _ELSEWHERE = {
-    first: re.compile(opening + REVIEW)
+    # The letters are looked at and not taken: one of these brackets may itself stand where a letter could.
+    first: re.compile(f"{opening}(?=({REVIEW}))")
     for first, opening in (*_ENCODED.items(), *zip(_BRACKETS, _BRACKETS, strict=True))
 }
 _DROPPED = re.compile(f"[{INVISIBLE}/\\\\]+")
@@ -50,4 +51,4 @@ def encoded_reviews(text: str) -> Iterator[int]:
     for first, pattern in _ELSEWHERE.items():
         # Looking for one character is twenty times faster than looking for a pattern.
         if first in text:
-            yield from (match.start() for match in pattern.finditer(text) if spells_review(match[0]))
+            yield from (match.start() for match in pattern.finditer(text) if spells_review(match[1]))
