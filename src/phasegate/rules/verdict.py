@@ -70,6 +70,8 @@ def _error(error: AnswerError, reason: str) -> Judgement:
 
 
 def _without_verdict(reading: Reading, phase: str) -> Judgement:
+    if phase == "plan" and reading.cut_off:  # a NEEDS_REVISION may be among what was lost
+        return _error(AnswerError.CUT_OFF, f"the answer is cut off: {reading.cut_off}. {_how_to_end(phase)}")
     if phase in _NEEDS_NO_MARKER:
         return Judgement(None, None, "")
     why = "there is no <review> marker"
