@@ -114,7 +114,7 @@ def test_no_shape_of_text_takes_more_than_its_length(name: str) -> None:
     "name", ["escapes", "colours", "titles opened", "8-bit controls", "carriage returns", "letters"]
 )
 def test_showing_a_text_takes_no_more_than_its_length(name: str) -> None:
-    assert any(grown(for_terminal, UNITS[name], 100_000) <= MOST_GROWTH for _ in range(4))
+    assert any(grown(for_terminal, UNITS[name], 30_000) <= MOST_GROWTH for _ in range(4))
 
 
 def test_the_measure_finds_what_is_quadratic() -> None:

@@ -71,24 +71,35 @@ def test_a_result_that_is_malformed_is_no_success(text: str) -> None:
     assert answer.result_error
 
 
+NESTS = {
+    "open": '{"success": ' + "[" * 200_000,
+    "closed": '{"success": ' + "[" * 200_000 + "]" * 200_000 + "}",
+    "objects": '{"success": {"a": ' * 50_000,
+}
+LENGTHS = {
+    "digits": OK_RESULT.replace('"j1"', "1" * 10_000),
+    "exponent": OK_RESULT.replace('"j1"', "1e" + "9" * 10_000),
+    "string": OK_RESULT.replace("j1", "x" * 50_000_000),
+    "open string": '{"success": "' + "x" * 50_000_000,
+    "backslashes": '{"success": "' + "\\" * 2_000_000,
+}
+
+
 @pytest.mark.demand("D7.b")
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"success": ' + "[" * 200_000,
-        '{"success": ' + "[" * 200_000 + "]" * 200_000 + "}",
-        '{"success": {"a": ' * 50_000,
-        OK_RESULT.replace('"j1"', "1" * 10_000),
-        OK_RESULT.replace('"j1"', "1e" + "9" * 10_000),
-        OK_RESULT.replace("j1", "x" * 50_000_000),
-        '{"success": "' + "x" * 50_000_000,
-        '{"success": "' + "\\" * 2_000_000,
-    ],
-    ids=["open", "closed", "objects", "digits", "exponent", "long string", "open string", "backslashes"],
-)
-def test_a_monstrous_result_is_malformed_within_bounds(text: str) -> None:
+@pytest.mark.parametrize("name", NESTS)
+def test_a_deep_result_is_malformed_where_a_plain_reader_breaks_down(name: str) -> None:
+    with pytest.raises((RecursionError, json.JSONDecodeError)):
+        json.loads(NESTS[name])
+    answer = parse_answer(NESTS[name], "implement")
+    assert answer.result is None
+    assert answer.result_error
+
+
+@pytest.mark.demand("D7.b")
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_long_result_is_malformed_within_bounded_memory(name: str) -> None:
     tracemalloc.start()
-    answer = parse_answer(text, "implement")
+    answer = parse_answer(LENGTHS[name], "implement")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert answer.result is None
