@@ -7,17 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from phasegate.rules.answer_reading import Reading
+from phasegate.rules.answer_scan import Verdict
 from phasegate.rules.lookalike import encoded_reviews
-
-
-class Verdict(StrEnum):
-    """What a review can say, the more severe the later."""
-
-    PASS = "PASS"  # noqa: S105 - no password
-    NEEDS_REVISION = "NEEDS_REVISION"
-    NEEDS_CHANGES = "NEEDS_CHANGES"
-    REJECTED = "REJECTED"
-    MAJOR_ISSUES = "MAJOR_ISSUES"
 
 
 class AnswerError(StrEnum):
