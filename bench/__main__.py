@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
-MODULES = ("hook",)
+MODULES = ("hook", "project_tree", "prompt_stream", "template_fill")
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 
