@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from phasegate.errors import MissingReviewMarker as MissingReviewMarker
     from phasegate.errors import PhasegateError as PhasegateError
     from phasegate.errors import TemplateNotFound as TemplateNotFound
-    from phasegate.rules.answer import parse_answer as parse_answer
     from phasegate.prompts.templates import inject_variables as inject_variables
     from phasegate.prompts.templates import load_system_template as load_system_template
+    from phasegate.rules.answer import parse_answer as parse_answer
     from phasegate.rules.next_steps import check_block as check_block
     from phasegate.rules.next_steps import next_steps as next_steps
     from phasegate.rules.prompt import ContextItem as ContextItem

@@ -16,8 +16,8 @@ from phasegate.prompts.package_reader import read
 from phasegate.prompts.package_writer import write
 from phasegate.rules.cycles import find_cycles
 from phasegate.rules.dependencies import needs, overlapping, waves
-from phasegate.rules.front_matter import Malformed
 from phasegate.rules.document_lines import squeeze
+from phasegate.rules.front_matter import Malformed
 from phasegate.rules.planning import plan_packages
 from phasegate.rules.scope import Scope
 from phasegate.rules.spec_annotations import read_spec

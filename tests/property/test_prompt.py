@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import any_text
 
 from phasegate.prompts import stream
 from phasegate.rules.prompt import ContextItem, ItemType, UnifiedPrompt
 from phasegate.rules.template import fill
+from support import any_text
 
 
 @pytest.mark.demand("P2.d", "P2.e", "P2.g")

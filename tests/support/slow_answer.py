@@ -20,6 +20,7 @@ ALLOWED = {
 }
 INVISIBLE_BESIDES = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u2065\u2800\u3164\uffa0\ufffc\ufffd")
 TWINS = {"е": "e", "і": "i", "г": "r", "ѵ": "v", "ԝ": "w"}
+LITERALS = ["true", "false", "null", "NaN", "Infinity", "-Infinity"]
 OUT = "\ue000"  # stands for what was taken out
 
 
@@ -30,6 +31,8 @@ def slow_verdict(text: str, phase: str, truncated: bool = False) -> tuple[str | 
     given = markers(chars, visible, gaps)
     if any(word not in ALLOWED[phase] for _, word in given):
         return None, "ForeignVerdict"
+    if not given and phase == "plan" and (truncated or unclosed or lost):
+        return None, "CutOff"
     if not given:
         return None, None if phase in ("plan", "implement") else "MissingReviewMarker"
     worst = max((word for _, word in given), key=ORDER.index)
@@ -69,7 +72,7 @@ def end_of_escape(text: str, i: int) -> tuple[int, bool]:
     kind = text[i : i + 1]
     if kind and kind in "]PX^_":
         i += 1
-        while i < len(text) and text[i] != "\x1b" and not (kind == "]" and text[i] == "\x07"):
+        while i < len(text) and text[i] not in "\x1b\r\n" and not (kind == "]" and text[i] == "\x07"):
             i += 1
         if text[i : i + 1] == "\x07":
             return i + 1, True
@@ -201,7 +204,7 @@ def count_reviews(chars: list[str], visible: list[bool]) -> int:
     while "%25" in text:
         text = text.replace("%25", "%")
     text = re.sub(
-        r"&(?:lt|#0*60|#x0*3c);?|%3c|\\u003c|\\x3c|\\u\{0*3c\}|[＜﹤˂ᐸ〈⟨❮\u2329]", "<", text, flags=re.IGNORECASE
+        r"&(?:lt|#0*60|#x0*3c);?|%3c|\\u003c|\\x3c|\\u\{0*3c\}|[＜﹤˂ᐸ〈⟨\u2329]", "<", text, flags=re.IGNORECASE
     )
     letters = []
     for c in unicodedata.normalize("NFKD", text).casefold():
@@ -247,32 +250,32 @@ def end_of_object(text: str, i: int, end: int) -> tuple[int, bool]:
     stack: list[str] = []
     while i < end:
         c = text[i]
-        word = next(
-            (w for w in ("true", "false", "null", "NaN", "Infinity", "-Infinity") if text.startswith(w, i, end)), ""
-        )
         if c in "{[":
+            if stack[-1:] == ["}"] and not text[:i].rstrip(" \t\n\r").endswith(":"):
+                return i, False
             stack.append({"{": "}", "[": "]"}[c])
         elif c in "}]":
-            if stack.pop() != c:
-                return i + 1, False
-            if not stack:
-                return i + 1, True
-        elif c == '"':
-            i = end_of_string(text, i + 1, end)
-            if text[i:end][:1] != '"':
+            fits = stack.pop() == c
+            if not fits or not stack:
+                return i + 1, fits
+        else:
+            after = end_of_word(text, i, end)
+            if after is None:
                 return i, False
-        elif word:
-            i += len(word) - 1
-        elif c not in " \t\n\r,:-+.eE0123456789":
-            return i, False
+            i = after - 1
         i += 1
     return end, False
 
 
-def end_of_string(text: str, i: int, end: int) -> int:
+def end_of_word(text: str, i: int, end: int) -> int | None:
+    """The place after the string, literal or other character of JSON that starts here; None if none does."""
+    if text[i] != '"':
+        word = next((w for w in LITERALS if text.startswith(w, i, end)), text[i])
+        return i + len(word) if word in LITERALS or word in " \t\n\r,:-+.eE0123456789" else None
+    i += 1
     while i < end and text[i] != '"' and text[i] >= " ":
         i += 2 if text[i] == "\\" and text[i + 1 : i + 2] != "\n" else 1
-    return i
+    return i + 1 if text[i:end][:1] == '"' else None
 
 
 def load(text: str) -> dict[str, object] | None:

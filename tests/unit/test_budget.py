@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import any_text
 
 from phasegate.rules.budget import Fitted, Kind, Piece, fit, item_tokens, shorten
+from support import any_text
 
 MARKER = "\n[cut after line {line}: {shown} of {total} bytes of {name}]\n"
 LINE = "a line of some words\n"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import jsonschema_rs
 import msgspec
 import pytest
-from support.prompt_schemas import UNIFIED_PROMPT
 
 import phasegate
 from phasegate.errors import MalformedPrompt
 from phasegate.rules.prompt import ContextItem, UnifiedPrompt
+from support.prompt_schemas import UNIFIED_PROMPT
 
 PROMPT = UnifiedPrompt(
     "Be brief.",

@@ -1,4 +1,4 @@
-"""The acceptance scenarios of the published specifications of templates and prompts, one test each, under their own names."""
+"""The published acceptance scenarios of templates and prompts, one test each, under their own names."""
 
 from __future__ import annotations
 

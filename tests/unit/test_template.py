@@ -9,7 +9,6 @@ from pathlib import Path
 import jsonschema_rs
 import msgspec
 import pytest
-from support.prompt_schemas import SYSTEM_TEMPLATE_METADATA
 
 from phasegate import inject_variables, load_system_template
 from phasegate.prompts.templates import SHIPPED_FOLDER, find_template, project_root, shipped_templates
@@ -24,6 +23,7 @@ from phasegate.rules.template import (
     prefix_of,
 )
 from phasegate.rules.template_lint import MANDATORY_VARIABLES, PERMITTED_VERDICTS, SECTIONS, lint
+from support.prompt_schemas import SYSTEM_TEMPLATE_METADATA
 
 GOOD_PLAN = """# Planning
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import NamedTuple
 from phasegate.errors import UnreadableFile
 
 CHUNK_BYTES = 32 * 1024  # stays in the processor's nearest cache while it is looked through some thirty times
+_COARSE_NS = 100_000_000
 
 
 class OpenFile(NamedTuple):
     descriptor: int
     size: int
     changed_ns: int
+    opened_ns: int
 
     def blocks(self) -> Iterator[bytes]:
         """The content from the start, in blocks."""
@@ -29,9 +32,13 @@ class OpenFile(NamedTuple):
                 return  # a regular file has ended
 
     def has_changed(self) -> bool:
-        """Whether somebody wrote the file since it was opened, by the change time that the kernel keeps."""
+        """Whether somebody wrote the file since it was opened, by the change time that the kernel keeps.
+
+        That clock is coarse: a file that was written just before it was opened counts as changed.
+        """
         status = os.fstat(self.descriptor)
-        return (status.st_size, status.st_ctime_ns) != (self.size, self.changed_ns)
+        just_written = status.st_ctime_ns > self.opened_ns - _COARSE_NS
+        return just_written or (status.st_size, status.st_ctime_ns) != (self.size, self.changed_ns)
 
 
 @contextmanager
@@ -46,7 +53,7 @@ def regular_file(path: Path, *, follow_links: bool = True) -> Iterator[OpenFile]
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UnreadableFile(f"cannot read {path}: not a regular file", "name a regular file")
-        yield OpenFile(descriptor, status.st_size, status.st_ctime_ns)
+        yield OpenFile(descriptor, status.st_size, status.st_ctime_ns, time.time_ns())
     finally:
         os.close(descriptor)
 

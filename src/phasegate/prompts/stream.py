@@ -14,7 +14,7 @@ from phasegate.rules.hidden import Hidden, hidden_characters, hidden_in_item, ma
 from phasegate.rules.prompt import ContextItem, ItemType, closing, element, head, opening, tail
 from phasegate.rules.xml_text import carries_utf8, escape, escape_utf8, spell
 
-HELD_BYTES = 4 * 1024 * 1024  # up to here a file is read once; a larger one is looked through first and read again
+HELD_BYTES = 1024 * 1024  # up to here a file is read once; a larger one is looked through first and read again
 HIDDEN_SHOWN = 20  # per item
 _JOINED = 32
 
@@ -83,22 +83,27 @@ def _write_small(source: FileSource, file: OpenFile, out: BinaryIO) -> list[Hidd
 
 
 def _write_large(source: FileSource, file: OpenFile, out: BinaryIO) -> list[Hidden]:
-    """The same without holding it: looked through once, then read again, provided that it stayed the same."""
-    if not all(map(_is_plain, _whole_characters(file))):
-        return _write_spelled(source, file, out)
+    """The same without holding it: looked through once, then read again, and once more looked through if it changed."""
+    suspicious = False
+    for chunk in _whole_characters(file):
+        if not _is_plain(chunk):
+            return _write_spelled(source, file, out)
+        suspicious = suspicious or may_hide(chunk)
     out.write(opening(source.type, source.name, True).encode())
-    hidden: list[Hidden] = []
-    line = 1
     chunks = _whole_characters(file)
-    while batch := list(islice(chunks, _JOINED)):
-        for chunk in batch:
-            if len(hidden) < HIDDEN_SHOWN and may_hide(chunk):
-                hidden += _hidden_in(source, chunk, line)
-            line += chunk.count(b"\n")
-        _write_joined([escape_utf8(chunk) for chunk in batch], out)
-    if file.has_changed():
+    while batch := [escape_utf8(chunk) for chunk in islice(chunks, _JOINED)]:
+        _write_joined(batch, out)
+    if file.has_changed() and not all(map(_is_plain, _whole_characters(file))):
         raise UnreadableFile(f"{source.path} changed while it was read", "try again when nothing writes it")
-    return hidden[:HIDDEN_SHOWN]
+    return list(islice(_hidden_in_large(source, file), HIDDEN_SHOWN)) if suspicious else []
+
+
+def _hidden_in_large(source: FileSource, file: OpenFile) -> Iterator[Hidden]:
+    line = 1
+    for chunk in _whole_characters(file):
+        if may_hide(chunk):
+            yield from _hidden_in(source, chunk, line)
+        line += chunk.count(b"\n")
 
 
 def _write_joined(chunks: Sequence[bytes], out: BinaryIO) -> None:

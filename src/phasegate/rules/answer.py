@@ -7,30 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from enum import StrEnum
 from itertools import islice
 
 import msgspec
 
 from phasegate.errors import ConfigError
 from phasegate.rules.answer_reading import Reading, read
-from phasegate.rules.answer_scan import Kind, Marker
+from phasegate.rules.answer_scan import Kind, Marker, TaskStatus, Verdict
 from phasegate.rules.result import Response
 from phasegate.rules.untrusted_text import strip_escapes
-from phasegate.rules.verdict import ALLOWED, AnswerError, Verdict, judge
+from phasegate.rules.verdict import ALLOWED, AnswerError, judge
 
 _MOST_OF_A_KIND = 5
 _MOST_BLOCKERS = 50
 _LEFT_OUT = "[...]"
 _BLOCKER = re.compile(r"^[ \t]*+(BLOCKER:)[ \t]*+(.*)$", re.MULTILINE)
 _REST_IS_BLANK = re.compile(r"[ \t]*+(?:\n|\Z)")
-
-
-class TaskStatus(StrEnum):
-    """What an implementer can say about a task."""
-
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from phasegate.rules.answer_scan import MARKER, Kind, Marker, Quoted, Scan, scan
 from phasegate.rules.closing_block import closing_block_start
-from phasegate.rules.result import MENTIONS, Found, find_results
+from phasegate.rules.result import MENTIONS, Found, last_result
 from phasegate.rules.untrusted_text import GAP, Stripped, strip_escapes
 
 _MARKER_LINE = re.compile(rf"\n{GAP}*+({MARKER})[ \t{GAP}]*+(?=\n|\Z)")
@@ -74,10 +74,11 @@ def _last_result(text: str, found: Scan) -> _Results:
     mentions = {key: text.rfind(key) for key in MENTIONS} if "{" in text else {}
     while (place := max(mentions.values(), default=-1)) >= 0:
         start, end, home = _stretch(text, found, place)
-        for result in reversed(list(find_results(text, start, end))):
-            if result.response is not None:
-                return _Results(result, home, None)
-            error = error or f"line {text.count(chr(10), 0, result.start) + 1}: {result.problem}"
+        result = last_result(text, start, end)
+        if result is not None and result.response is not None:
+            return _Results(result, home, None)
+        if result is not None and error is None:
+            error = f"line {text.count(chr(10), 0, result.start) + 1}: {result.problem}"
         # Each key is looked for again only where it was not: the search never goes over a place twice.
         start = min(start, place)
         mentions = {key: at if at < start else text.rfind(key, 0, start) for key, at in mentions.items()}
@@ -103,4 +104,4 @@ def _how_cut_off(reading: Reading, in_control_string: bool, truncated: bool) -> 
         return "output was lost"
     if unclosed := reading.scan.unclosed:
         return f"the {unclosed.kind} that opens on line {reading.line_of(unclosed.start)} is never closed"
-    return "a terminal control string is never ended" if in_control_string else ""
+    return "a terminal control string is not ended on its line" if in_control_string else ""

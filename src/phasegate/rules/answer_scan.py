@@ -21,6 +21,23 @@ _Search = Callable[[str, int], re.Match[str] | None]
 _Ahead = tuple[int, re.Match[str], _Search]
 
 
+class Verdict(StrEnum):
+    """What a review can say, the more severe the later."""
+
+    PASS = "PASS"  # noqa: S105 - no password
+    NEEDS_REVISION = "NEEDS_REVISION"
+    NEEDS_CHANGES = "NEEDS_CHANGES"
+    REJECTED = "REJECTED"
+    MAJOR_ISSUES = "MAJOR_ISSUES"
+
+
+class TaskStatus(StrEnum):
+    """What an implementer can say about a task."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
 class Kind(StrEnum):
     """What can be quoted in."""
 
@@ -78,9 +95,8 @@ def _any_case(word: str) -> str:
     return "".join(f"[{letter.upper()}{letter}]" if letter.isalpha() else re.escape(letter) for letter in word)
 
 
-VERDICTS = ("PASS", "NEEDS_REVISION", "NEEDS_CHANGES", "REJECTED", "MAJOR_ISSUES")
-_TASK_MARKER = r'<task_status id="(?P<task_id>[0-9]{1,6}\.[0-9]{1,6})">(?P<status>COMPLETED|FAILED)</task_status>'
-MARKER = rf"<review>(?P<verdict>{'|'.join(VERDICTS)})</review>|{_TASK_MARKER}"
+_TASK = rf'<task_status id="(?P<task_id>[0-9]{{1,6}}\.[0-9]{{1,6}})">(?P<status>{"|".join(TaskStatus)})</task_status>'
+MARKER = rf"<review>(?P<verdict>{'|'.join(Verdict)})</review>|{_TASK}"
 _EXACT = re.compile(rf"(?:{MARKER})[ \t]*+(?=\n|\Z)")
 
 # All of this is possessive and starts with one literal character, which the engine jumps to: no shape of text is slow.

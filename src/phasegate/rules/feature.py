@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.rules.dependencies import plan_problems
-from phasegate.rules.finding import Finding, closest, shown
 from phasegate.rules.document_lines import lines_of
+from phasegate.rules.finding import Finding, closest, shown
 from phasegate.rules.package_fields import Reading
 from phasegate.rules.repo_path import path_problem
 from phasegate.rules.spec_annotations import Spec

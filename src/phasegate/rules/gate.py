@@ -9,7 +9,6 @@ import msgspec
 
 from phasegate.rules.verdict import Verdict
 
-
 STOPPING = frozenset({Verdict.REJECTED, Verdict.MAJOR_ISSUES})
 
 

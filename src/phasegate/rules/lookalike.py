@@ -16,15 +16,15 @@ INVISIBLE = (
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _ANY_INVISIBLE = f"[{INVISIBLE}]*+"
-# A character that is not ASCII may stand for a letter; `spells_review` decides.
-_LETTERS = _ANY_INVISIBLE.join(f"[{letter}{letter.upper()}\x80-\U0010ffff]" for letter in "review")
+_BRACKETS = "\uff1c\ufe64\u02c2\u1438\u2329\u3008\u27e8"
+# A character that is not ASCII may stand for a letter, but a bracket for none; `spells_review` decides.
+_LETTERS = _ANY_INVISIBLE.join(f"(?![{_BRACKETS}])[{letter}{letter.upper()}\x80-\U0010ffff]" for letter in "review")
 # What follows the opening bracket: invisible characters, the slash of a closing tag, the letters.
 REVIEW = rf"[{INVISIBLE}/\\\u2044\u2215\uff0f\uff3c]*+{_LETTERS}"
 
 # Letters of other alphabets that look like ours. Full width, mathematical and circled ones are in Unicode's own table.
 _TWINS = {"r": "гѓᴦ", "e": "еєҽ", "v": "ѵνᴠ", "i": "іıɩӏ", "w": "ԝѡᴡ"}
 _LOOKS_LIKE = str.maketrans({twin: letter for letter, twins in _TWINS.items() for twin in twins})
-_BRACKETS = "\uff1c\ufe64\u02c2\u1438\u2329\u3008\u27e8\u276e"
 _ENCODED = {
     "&": r"&(?:amp;)*+(?:[lL][tT]|#0*+60|#[xX]0*+3[cC]);?",
     "%": r"%(?:25)*+3[cC]",

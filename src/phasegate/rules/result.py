@@ -16,6 +16,7 @@ MAX_DEPTH = 32
 _MAX_DIGITS = 40
 # An object is meant as a result if it has one of these keys, written plainly, without escapes.
 MENTIONS = ('"success"', '"job_id"')
+_REQUIRED = (*MENTIONS, '"wp_id"', '"status"')
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -84,12 +85,22 @@ def check_result(response: Response, job_id: str, wp_id: str | None) -> list[Ref
     return [refusal for refusal, holds in reasons.items() if holds]
 
 
-def find_results(text: str, start: int, end: int) -> Iterator[Found]:
-    """The objects of this stretch that are meant as results, from the left, valid or not; none inside another."""
-    for object_start, object_end, problem in _objects(text, start, end):
-        found = _decoded(text, object_start, object_end, problem)
-        if found is not None:
-            yield found
+def last_result(text: str, start: int, end: int) -> Found | None:
+    """The last valid result in this stretch; else the last object that was meant as one. None inside another counts."""
+    malformed = None
+    for object_start, object_end, problem in reversed(list(_objects(text, start, end))):
+        # Once we know what to complain about, only what can be valid is worth decoding.
+        if malformed is None or _has(_REQUIRED, text, object_start, object_end) == len(_REQUIRED):
+            found = _decoded(text, object_start, object_end, problem)
+            if found is not None and found.response is not None:
+                return found
+            malformed = malformed or found
+    return malformed
+
+
+def _has(keys: tuple[str, ...], text: str, start: int, end: int) -> int:
+    """How many of these keys stand somewhere in the stretch."""
+    return sum(text.find(key, start, end) >= 0 for key in keys)
 
 
 # A step goes over everything up to the next bracket that can stand in JSON, and never back. An object that breaks off
@@ -99,6 +110,7 @@ _SCALAR = r"-?[0-9][0-9.eE+-]*+|true|false|null|NaN|-?Infinity"
 _STEP = re.compile(rf"(?:[ \t\n\r]++|{_STRING}|{_SCALAR}|[,:])*+([{{}}\[\]])?")
 _OPENING = re.compile(r'\{[ \t\n\r]*+"')
 _CLOSES = {"}": "{", "]": "["}
+_BROKEN = "breaks off: it is not JSON"
 
 
 def _objects(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
@@ -113,19 +125,29 @@ def _end_of_object(text: str, start: int, end: int) -> tuple[int, str]:
     deepest, position = 0, start
     while step := _STEP.match(text, position, end):
         bracket, position = step[1], step.end()
-        if bracket is None or (bracket in _CLOSES and open_brackets.pop() != _CLOSES[bracket]):
-            return position, "is cut off" if position == end else "breaks off: it is not JSON"
-        if bracket not in _CLOSES:
+        if bracket is None:
+            return position, "is cut off" if position == end else _BROKEN
+        if bracket in _CLOSES:
+            if open_brackets.pop() != _CLOSES[bracket]:
+                return position, _BROKEN
+            if not open_brackets:
+                break
+        elif open_brackets[-1:] == ["{"] and not _is_value(text, step):
+            return position - 1, _BROKEN  # perhaps the next object starts here
+        else:
             open_brackets.append(bracket)
             deepest = max(deepest, len(open_brackets))
-        elif not open_brackets:
-            break
     return position, f"is nested deeper than {MAX_DEPTH} levels" if deepest > MAX_DEPTH else ""
+
+
+def _is_value(text: str, step: re.Match[str]) -> bool:
+    """Does the bracket of this step follow a key? Inside an object nothing else may open one."""
+    return text[step.start() : step.start(1)].rstrip(" \t\n\r").endswith(":")
 
 
 def _decoded(text: str, start: int, end: int, problem: str) -> Found | None:
     """The object as a result; None if it is not meant as one."""
-    if not any(text.find(key, start, end) >= 0 for key in MENTIONS):
+    if not _has(MENTIONS, text, start, end):
         return None
     if not problem and end - start > MAX_CHARACTERS:
         problem = f"is longer than {MAX_CHARACTERS} characters"

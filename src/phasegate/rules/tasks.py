@@ -18,9 +18,9 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.rules.cycles import find_cycles
+from phasegate.rules.document_lines import Line, lines_of, squeeze
 from phasegate.rules.finding import Finding, closest, shown
 from phasegate.rules.front_matter import Entries, Fields, Items, Malformed, Node, Text
-from phasegate.rules.document_lines import Line, lines_of, squeeze
 from phasegate.rules.repo_path import path_problem
 
 ReadYaml = Callable[[str, int], Node]

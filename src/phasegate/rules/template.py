@@ -91,16 +91,17 @@ def fill(template: str, values: Mapping[str, str], missing_note: str) -> Filled:
 
     A variable of ours without a value leaves the note, with its name for `{name}`. Any other placeholder stays.
     """
-    names = variables_in(template)
-    notes = {name: missing_note.replace("{name}", name) for name in VARIABLES}
-    text = _PLACEHOLDER.sub(lambda match: _value(match, values, notes), template)
-    absent = [name for name in names if name not in values]
+    absent: dict[str, None] = {}
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in values:
+            return values[name]
+        absent[name] = None
+        return missing_note.replace("{name}", name) if name in VARIABLES else match[0]
+
+    text = _PLACEHOLDER.sub(value, template)
     return Filled(text, tuple(n for n in absent if n in VARIABLES), tuple(n for n in absent if n not in VARIABLES))
-
-
-def _value(match: re.Match[str], values: Mapping[str, str], notes: Mapping[str, str]) -> str:
-    name = match[1]
-    return values[name] if name in values else notes.get(name, match[0])
 
 
 def variables_in(template: str) -> tuple[str, ...]:

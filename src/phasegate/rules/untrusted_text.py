@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# As ECMA-48 has them. The `open` groups match, empty, where nothing ends a control string. Nothing here can go back: a
-# flood of ESC costs its length (M06).
+# As ECMA-48 has them, but none goes over a line end: so none can hide a line. The `open` groups match, empty, where
+# nothing ends a control string on its line. Nothing here can go back: a flood of ESC costs its length (M06).
 _SEQUENCE = re.compile(
     "\x1b(?:"
-    r"\][^\x07\x1b]*+(?:\x07|\x1b\\|(?P<open_osc>))"  # OSC: titles, links, the clipboard
-    r"|[PX^_][^\x1b]*+(?:\x1b\\|(?P<open_string>))"  # DCS, SOS, PM, APC
+    r"\][^\x07\x1b\r\n]*+(?:\x07|\x1b\\|(?P<open_osc>))"  # OSC: titles, links, the clipboard
+    r"|[PX^_][^\x1b\r\n]*+(?:\x1b\\|(?P<open_string>))"  # DCS, SOS, PM, APC
     r"|\[[0-?]*+[ -/]*+[@-~]?"  # CSI: colours, the cursor, erasing
     r"|[ -/]*+[0-~]?)"  # two or three characters, or a lone ESC
 )
@@ -29,7 +29,7 @@ class Stripped(NamedTuple):
 
     text: str
     marked: str
-    cut_off: bool  # a control string was opened and never ended: what it swallowed is unknown
+    cut_off: bool  # a control string was not ended on its line: what it would swallow is unknown
 
 
 def strip_escapes(text: str) -> Stripped:
@@ -49,8 +49,11 @@ def for_terminal(text: str) -> str:
 
 def _in_seven_bits(text: str) -> str:
     """Each character of C1 as the ESC sequence that it stands for."""
+    if text.isascii():
+        return text
     # As bytes the question whether there is one is three times faster than as a class of characters.
-    if text.isascii() or _UTF8_C1.search(text.encode("utf-8", "replace")) is None:
+    data = text.encode("utf-8", "replace")
+    if b"\xc2" not in data or _UTF8_C1.search(data) is None:
         return text
     return _C1.sub(lambda match: "\x1b" + chr(ord(match[0]) - 0x40), text)
 

@@ -7,17 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from phasegate.rules.answer_reading import Reading
+from phasegate.rules.answer_scan import Verdict as Verdict
 from phasegate.rules.lookalike import encoded_reviews
-
-
-class Verdict(StrEnum):
-    """What a review can say, the more severe the later."""
-
-    PASS = "PASS"  # noqa: S105 - no password
-    NEEDS_REVISION = "NEEDS_REVISION"
-    NEEDS_CHANGES = "NEEDS_CHANGES"
-    REJECTED = "REJECTED"
-    MAJOR_ISSUES = "MAJOR_ISSUES"
 
 
 class AnswerError(StrEnum):
@@ -70,6 +61,8 @@ def _error(error: AnswerError, reason: str) -> Judgement:
 
 
 def _without_verdict(reading: Reading, phase: str) -> Judgement:
+    if phase == "plan" and reading.cut_off:  # a NEEDS_REVISION may be among what was lost
+        return _error(AnswerError.CUT_OFF, f"the answer is cut off: {reading.cut_off}. {_how_to_end(phase)}")
     if phase in _NEEDS_NO_MARKER:
         return Judgement(None, None, "")
     why = "there is no <review> marker"
