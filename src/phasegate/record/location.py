@@ -96,12 +96,14 @@ def keep_out_of_git(git_dir: Path, folders: Iterable[str]) -> None:
     info = git_dir / "info"
     info.mkdir(exist_ok=True)
     descriptor = os.open(info / "exclude", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    with os.fdopen(descriptor, "rb+") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigError(f"{info / 'exclude'} is not a file", "make it a plain file")
-        present = file.read()
+        present = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         missing = [f"/{name}/" for name in folders if f"/{name}/".encode() not in present.split(b"\n")]
         if missing:
             start = "" if present.endswith(b"\n") or not present else "\n"
             write_all(descriptor, (start + "".join(f"{line}\n" for line in missing)).encode())
             os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
