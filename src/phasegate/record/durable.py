@@ -17,7 +17,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def cut_torn_line(descriptor: int) -> int:
-    """Take away an unfinished last line, as a crash leaves it, so that the next line stands by itself; the size then."""
+    """Take away an unfinished last line, as a crash leaves it, so that the next stands by itself; the size then."""
     size = end = os.fstat(descriptor).st_size
     while end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
         end -= 1
