@@ -8,10 +8,10 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.test_next_steps import PROMPT_BLOCK, STATUS_BLOCK
 
 from phasegate import check_block
 from phasegate.rules.block import ERRORS, parse_menu, parse_status, render_menu, render_status
+from support.published_expressions import PROMPT_BLOCK, STATUS_BLOCK
 
 GOOD = "---\nSUGGESTED NEXT STEPS:\n  [1] Go on\n  [2] Review\n  [3] Show workflow status\n---\n"
 STATUS = "---\nSTATUS: Risk assessment complete. Returning results to impact-analysis-orchestrator.\n---\n"

@@ -11,11 +11,7 @@ import pytest
 from phasegate import next_steps
 from phasegate.rules.next_steps import EVENTS
 from phasegate.rules.workflow import WORKFLOWS
-
-# The regular expressions of the interface specification, verbatim.
-PROMPT_BLOCK = r"^---\nSUGGESTED NEXT STEPS:\n(?:  \[\d\] .+\n){2,4}---$"
-STATUS_BLOCK = r"^---\nSTATUS: .+\n---$"
-ITEM = r"^\s+\[(\d)\]\s+(.+)$"
+from support.published_expressions import ITEM, PROMPT_BLOCK
 
 FALLBACK = "---\nSUGGESTED NEXT STEPS:\n  [1] Show project status\n  [2] Start a new workflow\n---\n"
 

@@ -34,7 +34,7 @@ def read_state(path: str) -> object:
 
 
 def _parse(text: str) -> object:
-    """Parse JSON with the scanner inside `json`: the package imports `re`, which costs more than the rest of the hook."""
+    """Parse JSON with the scanner inside `json`: the package imports `re`, and that costs more than the whole hook."""
     try:
         from _json import make_scanner
     except ImportError:  # another Python than CPython
@@ -42,7 +42,7 @@ def _parse(text: str) -> object:
 
         return loads(text)
     text = text.strip(" \t\n\r")
-    value, end = make_scanner(_Plain)(text, 0)
+    value, end = make_scanner(_Plain)(text, 0)  # type: ignore[arg-type]  # the stub knows only json's own class
     if end != len(text):
         raise ValueError("text after the JSON value")
     return value

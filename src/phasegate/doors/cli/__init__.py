@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -74,7 +75,30 @@ def run(arguments: list[str]) -> int:
     except PhasegateError as error:
         show_error(error)
         return error.exit_code
+    except BrokenPipeError:
+        return _reader_has_gone()
+    except Exception as error:
+        return _our_fault(error)
     return result if isinstance(result, int) else 0
+
+
+def _reader_has_gone() -> int:
+    """`phasegate ... | head` is no error; the interpreter must not complain when it flushes stdout at its end."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - it lives as long as the process
+    return 0
+
+
+def _our_fault(error: Exception) -> int:
+    """Keep the traceback in a file of its own and tell the person in one line where it is."""
+    from tempfile import NamedTemporaryFile
+    from traceback import format_exception
+
+    from phasegate import __version__
+
+    with NamedTemporaryFile("w", prefix="phasegate-report-", suffix=".txt", delete=False) as report:
+        report.write(f"phasegate {__version__}, Python {sys.version}\n\n{''.join(format_exception(error))}")
+    print(f"phasegate: a defect of ours ({type(error).__name__}); the report is in {report.name}", file=sys.stderr)
+    return 70
 
 
 def show_error(error: PhasegateError) -> None:

@@ -1,0 +1,114 @@
+"""The command line as a person meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phasegate.doors.cli import COMMANDS
+
+GOOD = "---\nSUGGESTED NEXT STEPS:\n  [1] Go on\n  [2] Show workflow status\n---\n"
+
+
+def phasegate(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "phasegate", *arguments]
+    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=60)
+
+
+def imported_by(code: str, cwd: Path) -> set[str]:
+    """The top-level modules that are loaded after running some code in a fresh interpreter."""
+    script = f"import sys\n{code}\nprint(*{{name.partition('.')[0] for name in sys.modules}}, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-I", "-c", script], cwd=cwd, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+@pytest.mark.demand("N13.b")
+def test_importing_phasegate_loads_no_third_party_module(tmp_path: Path) -> None:
+    extra = imported_by("import phasegate", tmp_path) - imported_by("pass", tmp_path)
+    assert extra == {"phasegate", "__future__"}
+
+
+@pytest.mark.demand("N13.b")
+def test_the_hook_loads_little_besides_itself(tmp_path: Path) -> None:
+    (tmp_path / ".isdlc").mkdir()
+    (tmp_path / ".isdlc/state.json").write_text('{"active_workflow": {"phases": ["01-a"], "current_phase_index": 0}}')
+    run = "sys.argv = ['phasegate', 'next']\nfrom phasegate.__main__ import main\nassert main() == 0"
+    extra = imported_by(run, tmp_path) - imported_by("pass", tmp_path)
+    assert extra == {"phasegate", "__future__", "_json"}
+
+
+def test_every_command_has_help(tmp_path: Path) -> None:
+    for name, (_, _, line) in COMMANDS.items():
+        shown = phasegate(name, "--help", cwd=tmp_path)
+        assert shown.returncode == 0, name
+        assert shown.stdout.startswith(f"Usage: phasegate {name}")
+        assert line.endswith(".")
+
+
+def test_the_help_page_lists_every_command(tmp_path: Path) -> None:
+    shown = phasegate("--help", cwd=tmp_path).stdout
+    for name, (_, _, line) in COMMANDS.items():
+        assert f"  {name} " in shown
+        assert line.split()[0] in shown
+
+
+def test_without_a_terminal_the_bare_command_shows_help(tmp_path: Path) -> None:
+    shown = phasegate(cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("Usage: phasegate")
+
+
+def test_a_misspelt_command_is_met_with_the_right_one(tmp_path: Path) -> None:
+    shown = phasegate("blok", cwd=tmp_path)
+    assert shown.returncode == 2
+    assert "Did you mean 'block'?" in shown.stderr
+
+
+def test_a_good_block_is_accepted(tmp_path: Path) -> None:
+    assert phasegate("block", "check", cwd=tmp_path, stdin=GOOD).returncode == 0
+    (tmp_path / "answer.txt").write_text(GOOD)
+    assert phasegate("block", "check", "answer.txt", cwd=tmp_path).returncode == 0
+
+
+def test_a_bad_block_is_refused_with_a_line_for_each_rule(tmp_path: Path) -> None:
+    shown = phasegate("block", "check", cwd=tmp_path, stdin=GOOD.replace("[2]", "[3]").replace("\n", "\r\n"))
+    assert shown.returncode == 1
+    assert [line.split(":")[0] for line in shown.stdout.splitlines()] == ["numbering", "crlf"]
+
+
+def test_the_blocks_errors_are_given_to_programs(tmp_path: Path) -> None:
+    shown = phasegate("block", "check", "--kind", "status", "--json", cwd=tmp_path, stdin=GOOD)
+    assert shown.returncode == 1
+    assert json.loads(shown.stdout) == {"kind": "status", "ok": False, "errors": ["menu-in-status"]}
+
+
+def test_a_file_that_cannot_be_read_is_named_with_a_hint(tmp_path: Path) -> None:
+    shown = phasegate("block", "check", "missing.txt", cwd=tmp_path)
+    assert shown.returncode == 2
+    assert "missing.txt" in shown.stderr
+    assert "hint:" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--event", "nonsense"), ("--phase",), ("--phase", "x", "--event", "blocker"), ("extra",), ("--nonsense",)],
+)
+def test_wrong_arguments_of_next_are_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    shown = phasegate("next", *arguments, cwd=tmp_path)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "Error:" in shown.stderr
+
+
+def test_next_has_help_and_json(tmp_path: Path) -> None:
+    assert "Examples:" in phasegate("next", "--help", cwd=tmp_path).stdout
+    shown = phasegate("next", "--event", "workflow-cancelled", "--json", cwd=tmp_path)
+    assert json.loads(shown.stdout)["items"] == ["Start a new feature", "View project status"]
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    assert phasegate("--version", cwd=tmp_path).stdout.startswith("phasegate 0.")

@@ -1,0 +1,187 @@
+"""No sequence of steps brings a workflow into a forbidden state."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from phasegate import next_steps
+from phasegate.rules.gate import GateResult, Outcome
+from phasegate.rules.lifecycle import (
+    Refusal,
+    Stage,
+    Step,
+    Workflow,
+    advance,
+    apply_gate,
+    cancel,
+    choose,
+    complete,
+    escalate,
+    resolve,
+    retry,
+    start,
+    state_view,
+)
+from phasegate.rules.workflow import WORKFLOWS
+
+LIMIT = 3
+
+
+class Life(RuleBasedStateMachine):
+    """Takes any step at any time and keeps its own account of which gates have passed."""
+
+    @initialize(type_=st.sampled_from(sorted(WORKFLOWS)))
+    def begin(self, type_: str) -> None:
+        step = start([], "001-login", type_, WORKFLOWS[type_])
+        assert isinstance(step, Workflow)
+        self.now = step
+        self.passed: set[int] = set()
+
+    def take(self, step: Step) -> bool:
+        if isinstance(step, Refusal):
+            assert step.reason
+            return False
+        self.before, self.now = self.now, step
+        return True
+
+    @rule(outcome=st.sampled_from(Outcome))
+    def check_gate(self, outcome: Outcome) -> None:
+        reasons = () if outcome is Outcome.PASSED else ("test failed",)
+        if self.take(apply_gate(self.now, GateResult(outcome, reasons), LIMIT)):
+            assert self.before.stage in {Stage.WORKING, Stage.GATE_FAILED}
+            if outcome is Outcome.PASSED:
+                self.passed.add(self.now.index)
+            else:
+                assert self.now.reason
+                assert self.now.stage is not Stage.GATE_PASSED
+            if outcome is Outcome.FAILED and self.before.round >= LIMIT:
+                assert self.now.stage is Stage.BLOCKED
+
+    @rule()
+    def go_on(self) -> None:
+        if self.take(advance(self.now)):
+            assert self.before.index in self.passed
+            assert self.now.index == self.before.index + 1
+
+    @rule()
+    def try_again(self) -> None:
+        if self.take(retry(self.now)):
+            assert self.before.stage is Stage.GATE_FAILED
+            assert self.now.round == self.before.round + 1
+
+    @rule(why=st.sampled_from(["", "  ", "unsure"]))
+    def ask_a_person(self, why: str) -> None:
+        if self.take(escalate(self.now, why)):
+            assert why.strip()
+            assert self.now.stage is Stage.BLOCKED
+
+    @rule(how=st.sampled_from(["", "fixed the key"]))
+    def be_resolved(self, how: str) -> None:
+        if self.take(resolve(self.now, how)):
+            assert how
+            assert self.before.stage is Stage.BLOCKED
+            assert self.now.stage is Stage.WORKING
+
+    @rule(reason=st.sampled_from(["", " ", "no longer wanted"]))
+    def be_cancelled(self, reason: str) -> None:
+        if self.take(cancel(self.now, reason)):
+            assert reason.strip()
+
+    @rule()
+    def finish(self) -> None:
+        if self.take(complete(self.now)):
+            assert self.passed == set(range(len(self.now.phases)))
+
+    @invariant()
+    def the_round_stays_within_the_limit(self) -> None:
+        assert 1 <= self.now.round <= LIMIT
+
+    @invariant()
+    def every_phase_behind_us_passed_its_gate(self) -> None:
+        assert set(range(self.now.index)) <= self.passed
+
+    @invariant()
+    def an_ended_workflow_stays_ended(self) -> None:
+        if not self.now.active:
+            steps = [advance(self.now), retry(self.now), escalate(self.now, "x"), resolve(self.now, "x")]
+            steps += [cancel(self.now, "x"), complete(self.now)]
+            steps += [apply_gate(self.now, GateResult(outcome), LIMIT) for outcome in Outcome]
+            assert all(isinstance(step, Refusal) for step in steps)
+
+    @invariant()
+    def an_active_workflow_is_never_stuck(self) -> None:
+        if self.now.active:
+            steps = [advance(self.now), retry(self.now), resolve(self.now, "x"), complete(self.now)]
+            steps.append(apply_gate(self.now, GateResult(Outcome.PASSED), LIMIT))
+            assert any(isinstance(step, Workflow) for step in steps)
+
+    @invariant()
+    def the_view_is_read_by_the_hook(self) -> None:
+        view = json.loads(json.dumps(state_view(self.now)))
+        assert (next_steps(view) is not None) == self.now.active
+        if self.now.active:
+            statuses = view["active_workflow"]["phase_status"]
+            assert set(statuses.values()) <= {"pending", "in_progress", "completed"}
+            assert [key for key, value in statuses.items() if value == "completed"] == list(
+                self.now.phases[: self.now.index + (self.now.stage is Stage.GATE_PASSED)]
+            )
+
+
+@pytest.mark.demand("W3.d", "W3.e", "W4.a", "W4.b", "W4.c", "W2.a", "W2.d")
+def test_no_sequence_of_steps_reaches_a_forbidden_state() -> None:
+    run_state_machine_as_test(Life)
+
+
+@pytest.mark.demand("W4.e")
+def test_a_feature_has_one_active_workflow() -> None:
+    first = start([], "001-login", "fix", WORKFLOWS["fix"])
+    assert isinstance(first, Workflow)
+    assert isinstance(start([first], "001-login", "quick", WORKFLOWS["quick"]), Refusal)
+    assert isinstance(start([first], "002-logout", "quick", WORKFLOWS["quick"]), Workflow)
+    ended = cancel(first, "not now")
+    assert isinstance(ended, Workflow)
+    assert isinstance(start([ended], "001-login", "quick", WORKFLOWS["quick"]), Workflow)
+
+
+@pytest.mark.demand("W4.f", "W4.g")
+def test_a_command_is_about_the_feature_asked_for_or_used_last() -> None:
+    one, two, gone = (Workflow(name, "quick", WORKFLOWS["quick"]) for name in ("001-a", "002-b", "003-c"))
+    ended = cancel(gone, "not now")
+    assert isinstance(ended, Workflow)
+    every = [one, two, ended]
+    assert choose(every, "001-a", "002-b") == one
+    assert choose(every, None, "002-b") == two
+    assert choose([one], None, None) == one
+    for refused in (choose(every, "003-c", "001-a"), choose(every, None, None), choose([ended], None, "003-c")):
+        assert isinstance(refused, Refusal)
+        assert refused.hint
+
+
+def test_a_workflow_that_cannot_work_does_not_start() -> None:
+    refused = start([], "001-login", "mine", ("06",))
+    assert isinstance(refused, Refusal)
+    assert "06-implementation" in refused.reason
+
+
+@pytest.mark.demand("W2.a")
+def test_the_view_has_the_fields_of_the_read_contract() -> None:
+    view = state_view(Workflow("001-login", "fix", WORKFLOWS["fix"]))["active_workflow"]
+    assert isinstance(view, dict)
+    assert list(view) == [
+        "type",
+        "phases",
+        "current_phase",
+        "current_phase_index",
+        "artifact_folder",
+        "phase_status",
+    ]
+
+
+@pytest.mark.demand("W1.i")
+def test_the_view_of_a_workflow_of_ones_own_carries_its_noun() -> None:
+    view = state_view(Workflow("001-x", "spike", ("01-requirements",), noun="question"))
+    assert "Describe your question" in str(next_steps(view, event="workflow-initialized"))
