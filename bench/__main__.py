@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
-MODULES = ("hook",)
+MODULES = ("hook", "audit", "store")
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 

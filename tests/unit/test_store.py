@@ -17,7 +17,8 @@ from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.record.location import Location
 from phasegate.record.lock import feature_holder, feature_lock, repository_lock
 from phasegate.record.reader import Reader, read_store
-from phasegate.record.rows import Event, Job, Package, job_ended, job_started, package_changed
+from phasegate.record.row_events import job_ended, job_started, package_changed
+from phasegate.record.rows import Event, Job, Package
 from phasegate.record.schema import SCHEMA, Schema
 from phasegate.record.store import MovedOn, open_store
 from support.record import FEATURE, STORE_ID, TS, append_numbers, event, make_record, make_repository, open_record
@@ -120,7 +121,7 @@ def test_packages_and_jobs_are_shown_as_their_last_event_left_them(location: Loc
             store.append_now(FEATURE, TS, [package_changed(Package(FEATURE, "WP01", "Form", state))])
         store.append_now(FEATURE, TS, [job_started(job)])
         assert store.job("job-1") == job
-        ended = Job(*[getattr(job, name) for name in job.__struct_fields__[:7]], TS, "done", logs="a.log\nb.log")
+        ended = job._replace(ended=TS, outcome="done", logs="a.log\nb.log")
         store.append_now(FEATURE, TS, [job_ended(ended)])
         assert store.packages(FEATURE) == [Package(FEATURE, "WP01", "Form", "DOING")]
         assert store.jobs(FEATURE) == [ended]
@@ -131,7 +132,7 @@ def test_an_event_cannot_set_another_features_row(location: Location) -> None:
     with open_record(location) as store:
         with pytest.raises(ValueError, match="002-other"):
             store.append_now(FEATURE, TS, [package_changed(Package("002-other", "WP01", "Form", "DONE"))])
-        with pytest.raises(ValueError, match="missing required field"):
+        with pytest.raises(ValueError, match="lacks, or has besides, the field id"):
             store.append_now(FEATURE, TS, [Event("package.changed", b'{"feature": "001-user-login"}')])
         assert store.seq(FEATURE) == 0
 

@@ -16,7 +16,8 @@ from phasegate.record.audit import verify
 from phasegate.record.group_commit import GroupCommit
 from phasegate.record.location import Location
 from phasegate.record.recovery import recover
-from phasegate.record.rows import Job, job_started
+from phasegate.record.row_events import job_started
+from phasegate.record.rows import Job
 from phasegate.record.trails import Trails
 from support.record import FEATURE, TS, make_record, make_repository, open_record, run_job, trail_of, wrote
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 from pathlib import Path
-from threading import get_ident
 
+_numbers = count()
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -54,7 +55,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 def replace_at(folder: int, name: str, data: bytes, mode: int) -> None:
     """Replace a file in an open folder at once and for good. What stands under the name is never followed or opened."""
-    temporary = f".phasegate-{os.getpid()}-{get_ident()}.tmp"
+    temporary = f".phasegate-{os.getpid()}-{next(_numbers)}.tmp"
     descriptor = _create(folder, temporary, mode)
     try:
         write_all(descriptor, data)

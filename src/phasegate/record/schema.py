@@ -92,8 +92,9 @@ def _writer(path: Path) -> sqlite3.Connection:
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
+    name = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    address = f"file:{name}?mode={mode}"
+    return sqlite3.connect(address, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
 
 
 def _refuse_what_is_no_file(path: Path) -> None:
