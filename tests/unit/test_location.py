@@ -96,3 +96,7 @@ def test_a_link_in_place_of_our_folder_is_refused(root: Path, tmp_path: Path) ->
     (root / ".phasegate").symlink_to(tmp_path)
     with pytest.raises(StateConflict, match="not a folder"):
         prepare_folder(locate(root, os.environ))
+    (root / ".phasegate").unlink()
+    (root / ".phasegate").write_text("a file")
+    with pytest.raises(StateConflict, match="not a folder"):
+        prepare_folder(locate(root, os.environ))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.errors import ConfigError, StateConflict
+from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.record.durable import write_all
 
 OWN_FOLDERS = (".phasegate", ".worktrees", ".isdlc")
@@ -84,11 +84,17 @@ def state_home(environment: Mapping[str, str]) -> Path:
 
 def prepare_folder(location: Location) -> None:
     """Make `.phasegate` and what belongs into it, private to the user and kept out of git."""
-    for folder in (location.folder, location.locks, location.trails):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if not stat.S_ISDIR(folder.lstat().st_mode):
-            raise StateConflict(f"{folder} is not a folder", "remove what stands in its place")
-    keep_out_of_git(location.git_dir, OWN_FOLDERS)
+    try:
+        for folder in (location.folder, location.locks, location.trails):
+            if not os.path.lexists(folder):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                raise StateConflict(f"{folder} is not a folder", "remove what stands in its place")
+        keep_out_of_git(location.git_dir, OWN_FOLDERS)
+    except OSError as error:
+        raise EnvironmentUnavailable(
+            f"{error.filename} cannot be made: {error.strerror}", "check the permissions of the repository"
+        ) from error
 
 
 def keep_out_of_git(git_dir: Path, folders: Iterable[str]) -> None:
