@@ -18,7 +18,8 @@ from pathlib import Path
 from phasegate.record.heads import outside_folder
 from phasegate.record.location import Location
 from phasegate.record.recovery import recover
-from phasegate.record.rows import Event, Job, job_ended, job_started, trail_sealed
+from phasegate.record.row_events import job_ended, job_started, trail_sealed
+from phasegate.record.rows import Event, Job
 from phasegate.record.store import Store, open_store
 from phasegate.record.trails import Trails
 from phasegate.record.view import write_view

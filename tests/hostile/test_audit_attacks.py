@@ -21,7 +21,8 @@ from phasegate.errors import StateConflict
 from phasegate.record.audit import verify
 from phasegate.record.location import Location
 from phasegate.record.recovery import recover
-from phasegate.record.rows import Job, job_started
+from phasegate.record.row_events import job_started
+from phasegate.record.rows import Job
 from phasegate.record.trails import Trails
 from phasegate.rules.chain import Link, entry_hash, first_break, origin
 from phasegate.rules.trail import origin as trail_origin

@@ -10,7 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 from phasegate.record.location import Location
-from phasegate.record.rows import Event, Job, Package, job_ended, job_started, package_changed, trail_sealed
+from phasegate.record.row_events import job_ended, job_started, package_changed, trail_sealed
+from phasegate.record.rows import Event, Job, Package
 from phasegate.record.store import Store, open_store
 from phasegate.record.trails import Trails
 from phasegate.rules.chain import Entry, Link

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
+from phasegate.record import heads
+from phasegate.record.audit import verify
 from phasegate.record.location import Location
 from phasegate.record.lock import feature_holder, feature_lock, repository_lock
 from phasegate.record.reader import Reader, read_store
-from phasegate.record.rows import Event, Job, Package, job_ended, job_started, package_changed
+from phasegate.record.row_events import job_ended, job_started, package_changed
+from phasegate.record.rows import Event, Job, Package
 from phasegate.record.schema import SCHEMA, Schema
 from phasegate.record.store import MovedOn, open_store
 from support.record import FEATURE, STORE_ID, TS, append_numbers, event, make_record, make_repository, open_record
@@ -25,6 +29,8 @@ from support.record import FEATURE, STORE_ID, TS, append_numbers, event, make_re
 WRITER = """
 import sys
 from pathlib import Path
+from phasegate.record import heads
+from phasegate.record.audit import verify
 from phasegate.record.location import Location
 from phasegate.record.rows import Event
 from phasegate.record.store import MovedOn, open_store
@@ -120,18 +126,51 @@ def test_packages_and_jobs_are_shown_as_their_last_event_left_them(location: Loc
             store.append_now(FEATURE, TS, [package_changed(Package(FEATURE, "WP01", "Form", state))])
         store.append_now(FEATURE, TS, [job_started(job)])
         assert store.job("job-1") == job
-        ended = Job(*[getattr(job, name) for name in job.__struct_fields__[:7]], TS, "done", logs="a.log\nb.log")
+        ended = job._replace(ended=TS, outcome="done", logs="a.log\nb.log")
         store.append_now(FEATURE, TS, [job_ended(ended)])
         assert store.packages(FEATURE) == [Package(FEATURE, "WP01", "Form", "DOING")]
         assert store.jobs(FEATURE) == [ended]
         assert store.job("another") is None
 
 
+def test_threads_that_share_a_store_see_whole_steps_only(location: Location) -> None:
+    with open_record(location) as store:
+
+        def work(name: int) -> None:
+            for number in range(10):
+                store.append_now(FEATURE, TS, [event(number), event(name)])
+
+        workers = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for worker in workers:
+            worker.start()
+        seen = [len(list(store.events(FEATURE))) for _ in range(60)]
+        for worker in workers:
+            worker.join()
+        assert all(number % 2 == 0 for number in seen)
+        assert store.seq(FEATURE) == 80
+
+
+def test_the_file_of_heads_stays_small_and_keeps_what_counts(
+    location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "COMPACT_BEYOND_BYTES", 1000)
+    with open_record(location) as store:
+        append_numbers(store, range(20))
+        store.anchor()
+        shutil.copytree(location.folder, tmp_path / "older")
+        append_numbers(store, range(20))
+        assert store.heads.path.stat().st_size < 1300
+    assert verify(location).ok
+    shutil.rmtree(location.folder)
+    shutil.copytree(tmp_path / "older", location.folder)
+    assert "entry 21" in verify(location).problems[0].where
+
+
 def test_an_event_cannot_set_another_features_row(location: Location) -> None:
     with open_record(location) as store:
         with pytest.raises(ValueError, match="002-other"):
             store.append_now(FEATURE, TS, [package_changed(Package("002-other", "WP01", "Form", "DONE"))])
-        with pytest.raises(ValueError, match="missing required field"):
+        with pytest.raises(ValueError, match="lacks, or has besides, the field id"):
             store.append_now(FEATURE, TS, [Event("package.changed", b'{"feature": "001-user-login"}')])
         assert store.seq(FEATURE) == 0
 

@@ -19,7 +19,8 @@ from phasegate.record.location import Location
 from phasegate.record.lock import repository_lock
 from phasegate.record.reader import Reader, read_store
 from phasegate.record.recovery import trail_files
-from phasegate.record.rows import Job, Package, Row, Seal, row_of
+from phasegate.record.row_events import row_of
+from phasegate.record.rows import Job, Package, Row, Seal
 from phasegate.rules.chain import Link, first_break, origin
 
 Rows = dict[tuple[str, ...], Row]
@@ -135,9 +136,8 @@ def _check_heads(heads: Heads, kept: Kept | None, anchor: Anchor | None, store_i
 
 def _check_rows(reader: Reader, rows: Rows, findings: Findings) -> None:
     """The tables say what the journal says."""
-    stored: Rows = {}
-    for type_ in (Package, Job, Seal):
-        stored |= {_key(row): row for row in reader.all_rows(type_)}
+    found: list[Row] = [*reader.all_rows(Package), *reader.all_rows(Job), *reader.all_rows(Seal)]
+    stored = {_key(row): row for row in found}
     for key in sorted(rows.keys() | stored.keys()):
         if rows.get(key) != stored.get(key):
             findings.add(" ".join(key), "its row in the store is not what the journal says")

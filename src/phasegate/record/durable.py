@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 from pathlib import Path
-from threading import get_ident
 
+_numbers = count()
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -17,7 +18,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def cut_torn_line(descriptor: int) -> int:
-    """Take away an unfinished last line, as a crash leaves it, so that the next line stands by itself; the size then."""
+    """Take away an unfinished last line, as a crash leaves it, so that the next stands by itself; the size then."""
     size = end = os.fstat(descriptor).st_size
     while end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
         end -= 1
@@ -54,7 +55,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 def replace_at(folder: int, name: str, data: bytes, mode: int) -> None:
     """Replace a file in an open folder at once and for good. What stands under the name is never followed or opened."""
-    temporary = f".phasegate-{os.getpid()}-{get_ident()}.tmp"
+    temporary = f".phasegate-{os.getpid()}-{next(_numbers)}.tmp"
     descriptor = _create(folder, temporary, mode)
     try:
         write_all(descriptor, data)

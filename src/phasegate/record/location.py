@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.errors import ConfigError, StateConflict
+from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.record.durable import write_all
 
 OWN_FOLDERS = (".phasegate", ".worktrees", ".isdlc")
@@ -84,11 +84,17 @@ def state_home(environment: Mapping[str, str]) -> Path:
 
 def prepare_folder(location: Location) -> None:
     """Make `.phasegate` and what belongs into it, private to the user and kept out of git."""
-    for folder in (location.folder, location.locks, location.trails):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if not stat.S_ISDIR(folder.lstat().st_mode):
-            raise StateConflict(f"{folder} is not a folder", "remove what stands in its place")
-    keep_out_of_git(location.git_dir, OWN_FOLDERS)
+    try:
+        for folder in (location.folder, location.locks, location.trails):
+            if not os.path.lexists(folder):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                raise StateConflict(f"{folder} is not a folder", "remove what stands in its place")
+        keep_out_of_git(location.git_dir, OWN_FOLDERS)
+    except OSError as error:
+        raise EnvironmentUnavailable(
+            f"{error.filename} cannot be made: {error.strerror}", "check the permissions of the repository"
+        ) from error
 
 
 def keep_out_of_git(git_dir: Path, folders: Iterable[str]) -> None:
@@ -96,12 +102,14 @@ def keep_out_of_git(git_dir: Path, folders: Iterable[str]) -> None:
     info = git_dir / "info"
     info.mkdir(exist_ok=True)
     descriptor = os.open(info / "exclude", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    with os.fdopen(descriptor, "rb+") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigError(f"{info / 'exclude'} is not a file", "make it a plain file")
-        present = file.read()
+        present = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         missing = [f"/{name}/" for name in folders if f"/{name}/".encode() not in present.split(b"\n")]
         if missing:
             start = "" if present.endswith(b"\n") or not present else "\n"
             write_all(descriptor, (start + "".join(f"{line}\n" for line in missing)).encode())
             os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

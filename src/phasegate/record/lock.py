@@ -75,7 +75,10 @@ def process_start(pid: int) -> str:
 @contextmanager
 def _open(path: Path) -> Iterator[int]:
     """Closing the descriptor lets the lock go. The file stays: removing it would let two processes hold it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise EnvironmentUnavailable(f"the lock {path} cannot be opened: {error.strerror}") from error
     try:
         yield descriptor
     finally:

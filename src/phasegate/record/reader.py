@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 from phasegate.record.location import Location
-from phasegate.record.rows import TABLES, Job, Package, Recorded, Row, Seal
+from phasegate.record.rows import TABLES, Job, Package, Recorded, Seal
 from phasegate.record.schema import SCHEMA, Schema, connect, explain
 from phasegate.rules.chain import Entry, Head, Link, origin
 
 _COLUMNS = "position, feature, seq, ts, kind, payload"
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", Package, Job, Seal)
 
 
 def read_store(location: Location, schema: Schema = SCHEMA) -> Reader | None:
@@ -112,9 +112,9 @@ class Reader:
         return self._query(f"SELECT {_COLUMNS}{and_also} FROM event {where}", *values)  # noqa: S608 - our own names only
 
     def _rows(self, type_: type[R], where: str, *values: object) -> list[R]:
-        columns = ", ".join(type_.__struct_fields__)
+        columns = ", ".join(type_._fields)
         query = f"SELECT {columns} FROM {TABLES[type_]} {where}"  # noqa: S608 - our own names only
-        return [type_(*row) for row in self._query(query, *values)]
+        return [type_._make(row) for row in self._query(query, *values)]
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         with self._explained():

@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from phasegate.record.durable import write_all
 from phasegate.record.location import Location
-from phasegate.record.rows import Seal, trail_sealed
+from phasegate.record.row_events import trail_sealed
+from phasegate.record.rows import Seal
 from phasegate.record.spool import Base, Comparison, Spool, Spooled, compare, parse
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails, trail_path
@@ -115,7 +114,7 @@ def _seal(
 ) -> Seal:
     fields: dict[str, Value] = {"torn_bytes": torn_bytes, "restored_entries": restored}
     trails.write(job, ts, Done(ACTOR, Action.RECOVERED, Source.OBSERVED, fields))
-    seal = msgspec.structs.replace(trails.close(job), witnessed=witnessed)
+    seal = trails.close(job)._replace(witnessed=witnessed)
     store.append_now(seal.feature, ts, [trail_sealed(seal)])
     trails.forget(job)
     return seal

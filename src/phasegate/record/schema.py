@@ -68,8 +68,8 @@ def create_store(path: Path, store_id: str, schema: Schema = SCHEMA) -> None:
 
 def connect(path: Path, *, write: bool, schema: Schema = SCHEMA) -> sqlite3.Connection:
     """Open a store. What is damaged, foreign or newer is refused before anything is opened for writing."""
-    _refuse_what_is_no_file(path)
     with _explained(path):
+        _refuse_what_is_no_file(path)
         reader = _open(path, "ro")
         try:
             version = _check(reader, path, schema)
@@ -92,8 +92,9 @@ def _writer(path: Path) -> sqlite3.Connection:
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
+    name = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    address = f"file:{name}?mode={mode}"
+    return sqlite3.connect(address, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
 
 
 def _refuse_what_is_no_file(path: Path) -> None:
@@ -168,6 +169,10 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise explain(path, error) from error
+    except OSError as error:
+        raise EnvironmentUnavailable(
+            f"the store {path} cannot be used: {error.strerror}", "check the disk and its permissions"
+        ) from error
 
 
 def explain(path: Path, error: sqlite3.Error) -> PhasegateError:

@@ -20,7 +20,8 @@ from phasegate.record.heads import Heads
 from phasegate.record.location import Location, prepare_folder
 from phasegate.record.lock import repository_lock
 from phasegate.record.reader import Reader
-from phasegate.record.rows import TABLES, Event, Row, row_of
+from phasegate.record.row_events import row_of
+from phasegate.record.rows import TABLES, Event, Row
 from phasegate.record.schema import SCHEMA, Schema, connect, create_store, damaged
 from phasegate.rules.artifact_path import require_slug
 from phasegate.rules.chain import Entry, Head, entry_hash, origin
@@ -106,9 +107,8 @@ class Store(Reader):
 
     def _set(self, row: Row | None) -> None:
         if row is not None:
-            values = msgspec.structs.astuple(row)
-            marks = ", ".join("?" * len(values))
-            self._connection.execute(f"INSERT OR REPLACE INTO {TABLES[type(row)]} VALUES ({marks})", values)  # noqa: S608
+            marks = ", ".join("?" * len(row))
+            self._connection.execute(f"INSERT OR REPLACE INTO {TABLES[type(row)]} VALUES ({marks})", row)  # noqa: S608
 
     def anchor(self) -> None:
         """Put the head into git too. To be done when a job ends, a gate is decided, and a command has finished."""
