@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
-MODULES = ("hook",)
+MODULES = ("hook", "agent_stream")
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 
