@@ -9,7 +9,17 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
-MODULES = ("hook", "answer_scan", "prompt_stream", "project_tree", "template_fill", "spec_check", "agent_stream", "audit", "store")
+MODULES = (
+    "hook",
+    "answer_scan",
+    "prompt_stream",
+    "project_tree",
+    "template_fill",
+    "spec_check",
+    "agent_stream",
+    "audit",
+    "store",
+)
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 
