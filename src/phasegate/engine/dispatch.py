@@ -22,7 +22,8 @@ from phasegate.engine.validation import Checker, describe, failures_of
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.instructions import instructions, note
 from phasegate.record.lock import feature_lock
-from phasegate.record.rows import Event, job_started
+from phasegate.record.row_events import job_started
+from phasegate.record.rows import Event
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
 from phasegate.rules.budget import Kind, Piece

@@ -22,7 +22,8 @@ from phasegate.config.settings import Sandbox
 from phasegate.engine.project import Project, now
 from phasegate.prompts.assemble import Request as PromptRequest
 from phasegate.prompts.assemble import assemble
-from phasegate.record.rows import Event, Seal, job_ended, trail_sealed
+from phasegate.record.row_events import job_ended, trail_sealed
+from phasegate.record.rows import Event, Seal
 from phasegate.record.rows import Job as JobRow
 from phasegate.record.trails import Trails
 from phasegate.rules.answer import Answer, blockers_in, parse_answer

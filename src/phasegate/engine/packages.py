@@ -13,7 +13,8 @@ from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.feature_folder import read_text
 from phasegate.prompts.package_reader import load
 from phasegate.record.reader import Reader
-from phasegate.record.rows import Event, Package, package_changed
+from phasegate.record.row_events import package_changed
+from phasegate.record.rows import Event, Package
 from phasegate.record.store import Store
 from phasegate.rules.dependencies import needs, plan_problems
 from phasegate.rules.package_run import Happened, Limits, Run, apply, fold

@@ -29,6 +29,11 @@ def rows_of(reader: Reader, feature: str | None) -> list[Package]:
     return [row for slug in slugs for row in reader.packages(slug)]
 
 
+def as_data(rows: list[Package]) -> list[dict[str, object]]:
+    """The packages for a program to read."""
+    return [row._asdict() for row in rows]
+
+
 def line_of(row: Package) -> str:
     """A package on one line."""
     why = f"  {row.reason}" if row.reason else ""
@@ -46,7 +51,7 @@ def package() -> None:
 def list_packages(feature: str | None, as_json: bool) -> None:
     """List the packages and their states."""
     rows = rows_of(_reader(), feature)
-    show(rows, "\n".join(line_of(row) for row in rows), as_json)
+    show(as_data(rows), "\n".join(line_of(row) for row in rows), as_json)
 
 
 @package.command("show")

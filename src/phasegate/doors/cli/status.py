@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
-from phasegate.doors.cli.package import _reader, line_of, rows_of
+from phasegate.doors.cli.package import as_data, line_of, open_reader, rows_of
 from phasegate.doors.cli.render import json_option, printable, show
 from phasegate.errors import ConfigError
 
@@ -22,7 +22,7 @@ def status(work_package: str | None, feature: str | None, as_json: bool) -> None
       phasegate status
       phasegate status WP01
     """
-    reader = _reader()
+    reader = open_reader()
     rows = [row for row in rows_of(reader, feature) if work_package in (None, row.id)]
     if work_package and not rows:
         raise ConfigError(f"there is no package {work_package}", "phasegate package list")
@@ -36,4 +36,4 @@ def status(work_package: str | None, feature: str | None, as_json: bool) -> None
             lines += [
                 printable(f"    {j.started}  round {j.round}  {j.phase:<9}  {j.agent}  {j.outcome}") for j in jobs
             ]
-    show(rows, "\n".join(lines), as_json)
+    show(as_data(rows), "\n".join(lines), as_json)
