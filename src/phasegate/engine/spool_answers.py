@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from phasegate.agents.spool import Answer, Answerer
@@ -51,13 +53,13 @@ def _status(reader: Reader, package: WorkPackage, request: Status) -> Answer:
     rows = [row for row in reader.packages(package.feature_slug) if request.package in (None, row.id)]
     if not rows:
         return Answer(1, stderr=f"phasegate: there is no package {request.package}\n")
-    return Answer(0, _shown(rows, "\n".join(f"{row.id} {row.state} {row.title}" for row in rows), request.as_json))
+    return Answer(0, _lines(rows, request.as_json))
 
 
 def _worktrees(reader: Reader, package: WorkPackage, request: WorktreeList) -> Answer:
     names = ready_packages(reader, package.feature_slug)
     rows = [row for row in reader.packages(package.feature_slug) if request.everything or row.id in names]
-    return Answer(0, _shown(rows, "\n".join(f"{row.id} {row.state} {row.title}" for row in rows), request.as_json))
+    return Answer(0, _lines(rows, request.as_json))
 
 
 def ready_packages(reader: Reader, slug: str) -> tuple[str, ...]:
@@ -66,5 +68,9 @@ def ready_packages(reader: Reader, slug: str) -> tuple[str, ...]:
     return ready(waits_for, {row.id: State(row.state) for row in reader.packages(slug)})
 
 
-def _shown(data: list[str] | list[Package], text: str, as_json: bool) -> str:
+def _shown(data: Sequence[object], text: str, as_json: bool) -> str:
     return msgspec.json.encode(data).decode() + "\n" if as_json else f"{text}\n"
+
+
+def _lines(rows: list[Package], as_json: bool) -> str:
+    return _shown([row._asdict() for row in rows], "\n".join(f"{r.id} {r.state} {r.title}" for r in rows), as_json)

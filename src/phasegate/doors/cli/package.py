@@ -16,7 +16,8 @@ from phasegate.record.reader import Reader, read_store
 from phasegate.record.rows import Package
 
 
-def _reader() -> Reader:
+def open_reader() -> Reader:
+    """The store of this repository, for reading."""
     reader = read_store(open_project(Path.cwd()).location)
     if reader is None:
         raise ConfigError("nothing is recorded in this repository yet", "phasegate plan load kitty-specs/NNN-name")
@@ -50,7 +51,7 @@ def package() -> None:
 @json_option
 def list_packages(feature: str | None, as_json: bool) -> None:
     """List the packages and their states."""
-    rows = rows_of(_reader(), feature)
+    rows = rows_of(open_reader(), feature)
     show(as_data(rows), "\n".join(line_of(row) for row in rows), as_json)
 
 
@@ -60,7 +61,7 @@ def list_packages(feature: str | None, as_json: bool) -> None:
 @json_option
 def show_package(work_package: str, feature: str | None, as_json: bool) -> None:
     """Show a package: its document as it was loaded."""
-    one = find_package(_reader(), work_package, feature)
+    one = find_package(open_reader(), work_package, feature)
     show(msgspec.to_builtins(one.package), printable_document(one.document), as_json)
 
 
