@@ -22,7 +22,7 @@ _LEAVE = ("", "q", "quit", "exit")
 
 def on_a_terminal() -> bool:
     """Whether there is a person at both ends."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def offer() -> int:
