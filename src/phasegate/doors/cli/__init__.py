@@ -121,10 +121,13 @@ def _disk_is_full(error: OSError) -> int:
 
 def show_mistake(error: click.ClickException) -> None:
     """Say what is wrong with the arguments, on stderr; what was typed may hold escape sequences (M01)."""
+    from io import StringIO
+
     from phasegate.doors.cli.render import printable
 
-    error.message = printable(error.message)
-    error.show()
+    error.show(file=(shown := StringIO()))
+    for line in shown.getvalue().removesuffix("\n").split("\n"):
+        print(printable(line.expandtabs(4)), file=sys.stderr)
 
 
 def _our_fault(error: Exception) -> int:
