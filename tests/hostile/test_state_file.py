@@ -132,6 +132,14 @@ def test_the_hook_does_not_look_beyond_the_repository(project: Path) -> None:
     assert hook(inner).stdout == ""
 
 
+def test_outside_of_a_repository_a_file_further_up_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / ".isdlc").mkdir()
+    (tmp_path / ".isdlc/state.json").write_text('{"active_workflow": {"phases": ["01-a"], "current_phase_index": 0}}')
+    (tmp_path / "below").mkdir()
+    assert hook(tmp_path / "below").stdout == ""
+    assert "Complete workflow" in hook(tmp_path).stdout
+
+
 def test_a_reader_that_goes_away_is_no_error(project: Path) -> None:
     command = f"'{sys.executable}' -m phasegate next"
     script = f"exec 3>&1; {{ {command}; echo $? >&3; }} | true"
