@@ -126,6 +126,12 @@ def test_the_hook_works_from_any_folder_of_the_repository(project: Path) -> None
     assert hook(deep).stdout == BLOCK
 
 
+def test_the_hook_works_from_a_packages_checkout(project: Path) -> None:
+    checkout = project / ".worktrees/001-login-WP01"
+    (checkout / ".git").mkdir(parents=True)
+    assert hook(checkout).stdout == BLOCK
+
+
 def test_the_hook_does_not_look_beyond_the_repository(project: Path) -> None:
     inner = project / "vendored"
     (inner / ".git").mkdir(parents=True)

@@ -82,6 +82,7 @@ BROKEN_STATUS = {
     "a menu inside": (STATUS[:-4] + "  [1] Go on\n---\n", ["menu-in-status"]),
     "a menu instead": (GOOD, ["menu-in-status"]),
     "a menu after": (STATUS + GOOD, ["not-last", "menu-in-status"]),
+    "a menu before": (GOOD + "\n" + STATUS, ["menu-in-status"]),
     "a small header": (STATUS.replace("STATUS:", "Status:"), ["wrong-header"]),
     "no sentence": ("---\nSTATUS: \n---\n", ["wrong-header"]),
     "two lines": (STATUS[:-4] + "And more.\n---\n", ["wrong-delimiter"]),

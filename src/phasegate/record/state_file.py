@@ -21,9 +21,10 @@ def find_state(start: str) -> str | None:
         path = f"{folder}/{STATE_PATH}"
         if found is None and os.path.lexists(path):
             found = path
-        if os.path.lexists(f"{folder}/.git"):
-            return found
         parent = os.path.dirname(folder)
+        # A package's checkout belongs to the repository around it: agents ask from there.
+        if os.path.lexists(f"{folder}/.git") and os.path.basename(parent) != ".worktrees":
+            return found
         if parent == folder:
             return own if found == own else None
         folder = parent

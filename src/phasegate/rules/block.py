@@ -105,6 +105,7 @@ class _Found:
         self.body = lines[at + 1 : close]
         self.closing = lines[close] if close < len(lines) else ""
         self.after = lines[close + 1 :]
+        self.before = lines[: max(above, 0)]
 
 
 def _opening_line(lines: list[str], header: int) -> int:
@@ -180,12 +181,18 @@ def _broken_menu(found: _Found) -> set[str]:
     return {name for name, broken in checks.items() if broken}
 
 
+def _ends_with_menu(lines: list[str]) -> bool:
+    """Whether the text before a status block ends with a menu: a sub-agent offers none, however it closes."""
+    tail = [line for line in lines[-MOST_ITEMS - 8 :] if line.strip()]
+    return bool(tail) and _is_delimiter_like(tail[-1]) and any(line.strip() == HEADER for line in tail)
+
+
 def _broken_status(found: _Found) -> set[str]:
     header = found.header.removesuffix("\r")
     items = [line for line in [*found.body, *found.after] if _item_number(line) is not None]
     checks = {
         "wrong-header": not header.startswith(STATUS_PREFIX) or not header[len(STATUS_PREFIX) :].strip(),
-        "menu-in-status": bool(items),
+        "menu-in-status": bool(items) or _ends_with_menu(found.before),
         "wrong-delimiter": any(line.strip() and _item_number(line) is None for line in found.body),
     }
     return {name for name, broken in checks.items() if broken}
