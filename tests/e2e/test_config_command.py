@@ -68,3 +68,11 @@ def test_in_a_folder_that_is_gone_the_remedy_is_said(repository: Path, capsys: p
     (repository / "deep").rmdir()
     assert run(["config", "show"]) == 2
     assert "hint: change into one that exists" in capsys.readouterr().err
+
+
+def test_path_answers_in_json_too(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "path", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"file": str(repository / "phasegate.toml"), "exists": True}
+    (repository / "phasegate.toml").unlink()
+    assert run(["config", "path", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["exists"] is False

@@ -32,10 +32,16 @@ def menu(project: Path) -> Iterator[Open]:
     """Starts `phasegate` on a terminal of its own, and ends what the test leaves behind."""
     opened: list[pexpect.spawn[str]] = []
 
-    def start(**variables: str) -> pexpect.spawn[str]:
+    def start(below: str = ".", **variables: str) -> pexpect.spawn[str]:
         environ = {**os.environ, "TERM": "xterm-256color", **variables}
         command = [sys.executable, "-m", "phasegate"]
-        options = {"cwd": str(project), "env": environ, "encoding": "utf-8", "codec_errors": "replace", "timeout": 30}
+        options = {
+            "cwd": str(project / below),
+            "env": environ,
+            "encoding": "utf-8",
+            "codec_errors": "replace",
+            "timeout": 30,
+        }
         opened.append(pexpect.spawn(command[0], command[1:], **options))
         return opened[-1]
 
@@ -109,9 +115,21 @@ def test_a_choice_whose_command_exists_is_run(project: Path, menu: Open) -> None
     shown(terminal)
     terminal.sendline("2")
     rest, code = ended(terminal)
-    assert "$ phasegate agent-file install .claude/agents\n" in rest
+    assert "$ phasegate agent-file install ./.claude/agents\n" in rest
     assert code == 0
     assert (project / ".claude/agents/discover-orchestrator.md").is_file()
+
+
+def test_from_a_folder_below_agent_files_go_to_the_root(project: Path, menu: Open) -> None:
+    with_code(project)
+    terminal = menu(below="src")
+    shown(terminal)
+    terminal.sendline("2")
+    rest, code = ended(terminal)
+    assert "$ phasegate agent-file install ../.claude/agents\n" in rest
+    assert code == 0
+    assert (project / ".claude/agents/discover-orchestrator.md").is_file()
+    assert not (project / "src/.claude").exists()
 
 
 def test_help_is_a_choice(menu: Open) -> None:

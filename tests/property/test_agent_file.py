@@ -18,6 +18,7 @@ FRAGMENTS = st.sampled_from(
     [
         *["", " ", "text", "more text", "    deep", "  shallow", "\ttab", "# ROLE", "## Deeper", " # One in", "#no"],
         *["# SELF-VALIDATION", "# SUGGESTED PROMPTS", "# PROMPT EMISSION PROTOCOL", "# SUGGESTED PROMPTS  "],
+        *["SELF-VALIDATION", "SUGGESTED PROMPTS"],
         *["# CONSTITUTIONAL GOVERNANCE", "# PROGRESS TRACKING (TASK LIST)", "---", "...", "***", "===", "- - -"],
         *["- item", "-", "* x", "2. two", "1) one", "  - nested", "-     far", "10. ten", "> quoted", "> # no"],
         *["```", "````", "~~~", "``` x", "`` ` ``", "  ```", "    ```", "   ~~~", "- ```", "```x```"],

@@ -38,6 +38,8 @@ SHAPES = {
     "indented text of a list item": "# ROLE\n\n- one\n\n  more of one\n\n<HERE>\n",
     "lazy text of a list item": "# ROLE\n\n1. one\ntwo\n\n<HERE>\n",
     "underlined heading at the end": "# ROLE\n\nNotes\n-----\n\n<HERE>\n",
+    "underlined validation": "SELF-VALIDATION\n===\n\n- a\n\n<HERE>\n\nSkills\n===\n\n- b\n\nYou are it.\n",
+    "underlined validation of one paragraph": "SELF-VALIDATION\n=====\n\nCheck everything twice.\n\n<HERE>\n",
     "rule at the end": "# ROLE\n\ntext\n\n***\n\n<HERE>\n",
     "indented code at the end": "# ROLE\n\n- x\n\ntext\n\n    code\n\n<HERE>\n",
     "comment at the end": "# ROLE\n\ntext\n\n<!-- the end -->\n\n<HERE>\n",
@@ -112,6 +114,21 @@ def test_a_stale_section_is_replaced_in_place(shape: str) -> None:
     stale = shape.replace(HERE, "# SUGGESTED PROMPTS\n\nold\n\n## deeper\n\n```\n# old\n```\n")
     assert says(stale) == ["stale: # SUGGESTED PROMPTS"]
     assert put(stale) == expected(shape)
+
+
+@pytest.mark.demand("N10.h")
+@pytest.mark.parametrize(
+    "after", ["Skills\n======\n\n| a |\n|---|\n", "Skills\nand more\n===\n\n- mine\n\nYou are it.\n"]
+)
+def test_an_underlined_heading_ends_our_section_and_its_text_stays(after: str) -> None:
+    assert put(f"# SELF-VALIDATION\n\n- a\n\n# SUGGESTED PROMPTS\n\nold\n\n{after}").count(after) == 1
+
+
+@pytest.mark.demand("N10.h")
+def test_a_section_of_ours_under_an_underlined_heading_is_replaced() -> None:
+    stale = "# ROLE\n\n- x\n\nSUGGESTED PROMPTS\n=====\n\n- old\n"
+    assert says(stale) == ["stale: # SUGGESTED PROMPTS"]
+    assert put(stale) == f"# ROLE\n\n- x\n\n{SECTION.text}"
 
 
 @pytest.mark.demand("N10.b", "N10.i")

@@ -71,3 +71,10 @@ def test_a_file_that_declares_nothing_is_known_by_its_name_then_by_its_headings(
 def test_what_a_file_declares_wins_over_its_name() -> None:
     file = read_agent_file("---\nphases: [02-tracing]\n---\n")
     assert role_of(file, "risk-assessor") == Role(Kind.PHASE_AGENT, ("02-tracing",))
+
+
+@pytest.mark.parametrize("mark", [">", "|", ">-"])
+def test_words_on_lines_of_their_own_are_refused(mark: str) -> None:
+    lines = ["role: sub-agent", "parent: p", f"task: {mark}", "  Risk assessment"]
+    with pytest.raises(ConfigError, match="not on one line"):
+        declared_role(lines, "mine")

@@ -212,3 +212,9 @@ def test_the_check_loads_nothing_that_is_only_for_display(folder: Folder) -> Non
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for module in ("rich", "pathspec", "asyncio", "tomllib", "importlib.resources"):
         assert f"'{module}'" not in loaded
+
+
+def test_a_specification_by_another_name_is_reported_under_its_own(tmp_path: Path) -> None:
+    (tmp_path / "login.md").write_bytes(b"\xff")
+    (found,) = check_path(tmp_path / "login.md").findings
+    assert found.path == str(tmp_path / "login.md")

@@ -156,6 +156,14 @@ def test_a_phase_agents_next_phase_follows_from_its_own_position() -> None:
     assert str(said).splitlines()[2] == "  [1] Continue to Phase 04 - Design"
 
 
+@pytest.mark.demand("N6.a", "N6.b")
+def test_a_phase_that_is_listed_twice_is_at_the_current_position() -> None:
+    twice = {"phases": ["06-implementation", "08-code-review", "06-implementation"], "current_phase_index": 2}
+    for phase in (None, "06-implementation"):
+        assert "[1] Complete workflow" in (next_steps({"active_workflow": twice}, phase=phase) or "")
+    assert "[1] Continue to Phase 06" in (next_steps({"active_workflow": twice}, phase="08-code-review") or "")
+
+
 @pytest.mark.demand("N8.f")
 def test_a_phase_outside_the_workflow_gets_the_fallback() -> None:
     assert next_steps(state(), phase="15-operations") == FALLBACK

@@ -62,6 +62,8 @@ def check_path(path: Path) -> Report:
     if not path.is_dir():
         target = path.resolve() if path.is_symlink() else path
         report = check(_read_feature(target.parent, only=target.name))
+        if _is_spec(target.name):
+            report = _renamed(report, target.name)
         own = tuple(note for note in report.notes if note.path == target.name)
         return _shown_below(target.parent, msgspec.structs.replace(report, notes=own))
     if _is_feature(path):
@@ -78,6 +80,11 @@ def _is_feature(path: Path) -> bool:
     return any((path / name).exists() for name in (SPEC, TASKS)) or bool(_package_names(path))
 
 
+def _is_spec(name: str) -> bool:
+    """Whether a document that was named by itself is read as a specification, whatever it is called."""
+    return not _PACKAGE_FILE.fullmatch(name) and name != TASKS
+
+
 def _package_names(folder: Path) -> list[str]:
     tasks = folder / "tasks"
     if tasks.is_symlink() or not tasks.is_dir():
@@ -88,7 +95,7 @@ def _package_names(folder: Path) -> list[str]:
 def _read_feature(folder: Path, only: str = "") -> Feature:
     """The documents of a folder, or one of them alone."""
     slug = folder.resolve().name
-    if only and not _PACKAGE_FILE.fullmatch(only) and only != TASKS:
+    if only and _is_spec(only):
         return Feature("", _read_spec(folder / only), None, {}, {})
     if only and only != TASKS:
         return Feature("", None, None, {only: _read_package(folder / only, "")}, {})
@@ -133,6 +140,14 @@ def _headings(folder: Path, tasks: TaskList | None) -> Mapping[str, frozenset[st
             except Unreadable:
                 found[name] = None
     return found
+
+
+def _renamed(report: Report, name: str) -> Report:
+    """The report of a specification alone, under the name that it has."""
+    findings, notes = (
+        tuple(msgspec.structs.replace(item, path=name) for item in items) for items in (report.findings, report.notes)
+    )
+    return msgspec.structs.replace(report, findings=findings, notes=notes)
 
 
 def _shown_below(folder: Path, report: Report) -> Report:

@@ -49,7 +49,7 @@ def read_agent_file(text: str) -> AgentFile:
     position = 0
     for start, end in outline.own_ranges():
         _join(kept, lines[position:start])
-        sections.append(_section(lines[start:end]))
+        sections.append(_section(outline.titles[start], lines[start:end]))
         position = end
     _join(kept, lines[position:])
     return AgentFile(text, mark, tuple(kept), tuple(sections))
@@ -103,8 +103,8 @@ class _Outline:
         read = read_kinds(lines, _front_matter_length(lines))
         self.kinds = read.kinds
         self.unclosed = read.unclosed
-        titles = {n: main_title(line.text) for n, line in enumerate(lines) if self.kinds[n] is LineKind.HEADING}
-        self.titles = {n: title for n, title in titles.items() if title is not None}
+        titles = (self._title_from(lines, n) for n in range(len(lines)))
+        self.titles = dict(found for found in titles if found is not None)
         self._starts = list(self.titles)
         self.closing = self._closing_line()
 
@@ -119,6 +119,18 @@ class _Outline:
 
     def own_ranges(self) -> list[tuple[int, int]]:
         return [(n, self.end_of_section(n)) for n, title in self.titles.items() if title in OWN_TITLES]
+
+    def _title_from(self, lines: Sequence[Line], n: int) -> tuple[int, str] | None:
+        """Where the main heading starts that this line completes, and its title; the text above `===` is one too."""
+        if self.kinds[n] is LineKind.HEADING:
+            title = main_title(lines[n].text)
+            return None if title is None else (n, title)
+        if self.kinds[n] is not LineKind.RULE or not lines[n].text.strip(" \t").startswith("="):
+            return None
+        start = n
+        while start and self.kinds[start - 1] in (LineKind.TEXT, LineKind.MENU):
+            start -= 1
+        return start, " ".join(line.text.strip(" \t") for line in lines[start:n])
 
     def _closing_line(self) -> int | None:
         """The first line of the paragraph that ends the file; None when something else ends it.
@@ -136,6 +148,8 @@ class _Outline:
         above = start
         while above and self.kinds[above - 1] is LineKind.BLANK:
             above -= 1
+        if above and self.kinds[above - 1] is LineKind.RULE:
+            above -= 1  # the line under a heading
         return None if self.titles.get(above - 1) == SELF_VALIDATION else start
 
 
@@ -168,9 +182,8 @@ def _front_matter_length(lines: Sequence[Line]) -> int:
     return 0
 
 
-def _section(lines: Sequence[Line]) -> Section:
-    text = "".join(f"{line.text}\n" for line in _without_last_blanks(lines))
-    return Section(main_title(lines[0].text) or "", text)
+def _section(title: str, lines: Sequence[Line]) -> Section:
+    return Section(title, "".join(f"{line.text}\n" for line in _without_last_blanks(lines)))
 
 
 def _join(before: list[Line], after: Sequence[Line]) -> None:

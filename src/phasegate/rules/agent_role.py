@@ -105,6 +105,8 @@ def _scalar(entries: Mapping[str, list[str]], key: str) -> str:
 def _words(entries: Mapping[str, list[str]], key: str) -> str:
     """A value that goes into the status block."""
     value = _scalar(entries, key)
+    if value[:1] in ("|", ">"):
+        raise ConfigError(f"`{key}` is not on one line", f"write the words behind `{key}:`; they go into one sentence")
     if not is_printable(value):
         what = f"`{key}: {value}` cannot stand in a status block" if value else f"a sub-agent needs `{key}:`"
         raise ConfigError(what, f"set `{key}` in the front matter, in printable ASCII")

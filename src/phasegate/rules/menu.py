@@ -9,6 +9,7 @@ from typing import NamedTuple
 from phasegate.rules.next_steps import next_steps
 from phasegate.rules.workflow import is_printable, resolve_display_name
 
+ROOT = "{root}"  # in a command: the way from the person's folder to the root of the repository
 _WIDEST = 76
 _DOCUMENTS = frozenset({".md", ".rst", ".txt", ".adoc"})
 _CODE_WITHOUT_SUFFIX = frozenset({"Dockerfile", "Gemfile", "Justfile", "Makefile", "Rakefile"})
@@ -44,7 +45,7 @@ ENTRIES: dict[Scenario, tuple[Entry, ...]] = {
     ),
     Scenario.EXISTING: (
         _SET_UP,
-        Entry("Discover Existing Code (installs the agent files)", ("agent-file", "install", ".claude/agents")),
+        Entry("Discover Existing Code (installs the agent files)", ("agent-file", "install", f"{ROOT}/.claude/agents")),
         Entry("See the Demo", ("demo",)),
         Entry("Show Agent Programs", ("agents",)),
         _HELP,

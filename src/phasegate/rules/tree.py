@@ -67,12 +67,12 @@ def project_tree(paths: Iterable[str], room_tokens: int, phrases: FoldPhrases) -
 
 def _root(paths: Iterable[str]) -> _Folder:
     files: defaultdict[str, list[str]] = defaultdict(list, {"": []})
-    last = None
+    current, names = "", files[""]
     for path in paths:
         folder, _, name = path.rpartition("/")
-        if path != last:  # git lists an unmerged path once a stage
-            files[folder].append(name)
-        last = path
+        if folder != current:  # git lists by folder: most paths lie beside the one before
+            current, names = folder, files[folder]
+        names.append(name)
     _add_ancestors(files)
     folders = {name: _Folder(found) for name, found in files.items()}
     for name in sorted(filter(None, folders), key=len, reverse=True):  # what lies below has the longer name

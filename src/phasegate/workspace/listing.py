@@ -17,7 +17,7 @@ _ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GI
 def list_files(root: Path) -> list[str]:
     """The tracked files and those that are neither tracked nor ignored; none outside a repository."""
     settings = [part for setting in _SETTINGS for part in ("-c", setting)]
-    command = ["git", *settings, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    command = ["git", *settings, "ls-files", "-z", "--deduplicate", "--cached", "--others", "--exclude-standard"]
     environment = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT}
     try:
         found = subprocess.run(
@@ -31,7 +31,7 @@ def list_files(root: Path) -> list[str]:
             check=False,
         )
     except FileNotFoundError as error:
-        raise EnvironmentUnavailable("git was not found", "install git 2.30 or later") from error
+        raise EnvironmentUnavailable("git was not found", "install git 2.38 or later") from error
     except subprocess.TimeoutExpired as error:
         raise EnvironmentUnavailable(f"git took more than {TIMEOUT_S} s to list the files of {root}") from error
     listed = b"" if found.returncode else found.stdout

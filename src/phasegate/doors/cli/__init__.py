@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from phasegate.errors import PhasegateError
+from phasegate.errors import EnvironmentUnavailable, PhasegateError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -100,7 +101,7 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
-        error.show()
+        show_mistake(error)
         return error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
         return 130
@@ -109,6 +110,8 @@ def run(arguments: list[str]) -> int:
         return error.exit_code
     except BrokenPipeError:
         return _reader_has_gone()
+    except OSError as error:
+        return _disk_is_full(error) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _our_fault(error)
     except Exception as error:
         return _our_fault(error)
     return result if isinstance(result, int) else 0
@@ -118,6 +121,24 @@ def _reader_has_gone() -> int:
     """`phasegate ... | head` is no error; the interpreter must not complain when it flushes stdout at its end."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - it lives as long as the process
     return 0
+
+
+def _disk_is_full(error: OSError) -> int:
+    """Whatever was to be written, stdout included, the machine has no room for it."""
+    unavailable = EnvironmentUnavailable(f"cannot write: {error.strerror}", "make room, or send the output elsewhere")
+    show_error(unavailable)
+    return unavailable.exit_code
+
+
+def show_mistake(error: click.ClickException) -> None:
+    """Say what is wrong with the arguments, on stderr; what was typed may hold escape sequences (M01)."""
+    from io import StringIO
+
+    from phasegate.doors.cli.render import printable
+
+    error.show(file=(shown := StringIO()))
+    for line in shown.getvalue().removesuffix("\n").split("\n"):
+        print(printable(line.expandtabs(4)), file=sys.stderr)
 
 
 def _our_fault(error: Exception) -> int:

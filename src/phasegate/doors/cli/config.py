@@ -45,12 +45,14 @@ def show_(settings: tuple[str, ...], as_json: bool) -> None:
 
 
 @config.command()
-def path() -> int:
+@json_option
+def path(as_json: bool) -> int:
     """Print the path of the configuration file; exit 1 when there is none."""
     place = find_place(current_folder())
-    if place.file.is_file():
-        click.echo(printable(place.file))
-        return 0
+    exists = place.file.is_file()
+    if exists or as_json:
+        show({"file": printable(place.file), "exists": exists}, printable(place.file), as_json)
+        return 0 if exists else 1
     print(f"no {place.file.name} here; it would be {printable(place.file)}", file=sys.stderr)
     return 1
 

@@ -12,7 +12,7 @@ import click
 from phasegate.config.layers import find_place
 from phasegate.doors.cli.render import current_folder
 from phasegate.record.state_file import find_state, read_state
-from phasegate.rules.menu import ENTRIES, Entry, choice_of, headline, is_code, render_box, scenario_of
+from phasegate.rules.menu import ENTRIES, ROOT, Entry, choice_of, headline, is_code, render_box, scenario_of
 
 _TRIES = 5
 _LONGEST_ANSWER_BYTES = 10_000
@@ -22,7 +22,7 @@ _LEAVE = ("", "q", "quit", "exit")
 
 def on_a_terminal() -> bool:
     """Whether there is a person at both ends."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def offer() -> int:
@@ -35,27 +35,27 @@ def offer() -> int:
     entries = ENTRIES[scenario]
     click.echo(render_box(headline(scenario, state), [entry.label for entry in entries]))
     try:
-        return _lead_on(entries)
+        return _lead_on(entries, os.path.relpath(place.root, folder))
     except KeyboardInterrupt:
         click.echo()
         raise
 
 
-def _lead_on(entries: tuple[Entry, ...]) -> int:
+def _lead_on(entries: tuple[Entry, ...], root: str) -> int:
     for _ in range(_TRIES):
         answer = _asked(f"Choose 1-{len(entries)}, or q to leave: ")
         if answer in _LEAVE:
             return 0
         entry = choice_of(answer, entries)
         if entry is not None:
-            return _carry_out(entry)
+            return _carry_out(entry, root)
         click.echo("Please type one of the numbers.")
     click.echo("No choice was made.")
     return 2
 
 
-def _carry_out(entry: Entry) -> int:
-    command = [*entry.command]
+def _carry_out(entry: Entry, root: str) -> int:
+    command = [part.replace(ROOT, root) for part in entry.command]
     if entry.question:
         answer = _asked(f"{entry.question}: ")
         if not answer:

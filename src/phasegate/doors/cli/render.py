@@ -43,8 +43,17 @@ def current_folder() -> Path:
 def read_input(source: str) -> bytes:
     """The bytes of a file, or of stdin for `-`; a file that cannot be read is the person's to mend."""
     if source == "-":
-        return sys.stdin.buffer.read()
+        return _read_stdin()
     try:
         return Path(source).read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {source}: {error.strerror}", "name a readable file, or - for stdin") from error
+
+
+def _read_stdin() -> bytes:
+    """All of stdin; a person at a terminal is told what we wait for."""
+    if sys.stdin is None:
+        raise ConfigError("there is no stdin to read", "name a readable file")
+    if sys.stdin.isatty():
+        print("phasegate: reading from the terminal; end with Ctrl-D on a line of its own", file=sys.stderr)
+    return sys.stdin.buffer.read()
