@@ -117,7 +117,9 @@ def test_a05_an_entity_bomb_in_an_artifact_is_inert_text() -> None:
 @pytest.mark.demand("P2.g")
 def test_a05_external_entities_are_never_fetched(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
-    text = f"<!DOCTYPE p [<!ENTITY x SYSTEM 'file://{tmp_path}/secret'>]><prompt><instructions>&x;</instructions></prompt>"
+    text = (
+        f"<!DOCTYPE p [<!ENTITY x SYSTEM 'file://{tmp_path}/secret'>]><prompt><instructions>&x;</instructions></prompt>"
+    )
     with pytest.raises(MalformedPrompt, match="document type"):
         UnifiedPrompt.from_xml(text)
 

@@ -56,7 +56,18 @@ def test_b02_an_unknown_phase_is_an_error_and_starts_no_agent(tmp_path: Path) ->
     subprocess.run(["claude"], env=environment, check=True)
     assert (tmp_path / "started").exists()  # an agent that is started leaves its mark
     (tmp_path / "started").unlink()
-    command = [sys.executable, "-m", "phasegate", "prompt", "show", "--phase", "invalid-phase", "--agent", "claude", "x"]
+    command = [
+        sys.executable,
+        "-m",
+        "phasegate",
+        "prompt",
+        "show",
+        "--phase",
+        "invalid-phase",
+        "--agent",
+        "claude",
+        "x",
+    ]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert "TemplateNotFound" in done.stderr
@@ -86,7 +97,9 @@ MALFORMED = [
 
 @pytest.mark.demand("T1.d", "T1.h")
 @pytest.mark.parametrize(("agent", "phase"), MALFORMED)
-def test_b03_a_malformed_name_is_not_found_before_any_path_is_built(agent: object, phase: object, tmp_path: Path) -> None:
+def test_b03_a_malformed_name_is_not_found_before_any_path_is_built(
+    agent: object, phase: object, tmp_path: Path
+) -> None:
     opened: list[object] = []
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
@@ -182,7 +195,9 @@ def test_b05_a_missing_variable_leaves_a_note_and_a_warning(caplog: pytest.LogCa
 
 
 @pytest.mark.demand("T3.c")
-@pytest.mark.parametrize("value", [r"\1", r"\g<0>", "%s", "{0}", "{name}", "$(id)", "${HOME}", "`id`", "\\", "\0", "{{"])
+@pytest.mark.parametrize(
+    "value", [r"\1", r"\g<0>", "%s", "{0}", "{name}", "$(id)", "${HOME}", "`id`", "\\", "\0", "{{"]
+)
 def test_b06_a_value_is_literal(value: str) -> None:
     import re
 

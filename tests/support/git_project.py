@@ -67,7 +67,9 @@ def seen_in(checkout: Checkout) -> Observation:
     return seen
 
 
-def take_over(checkout: Checkout, allowed: Collection[str] | Callable[[str], bool], title: str = "WP01: rest") -> Harvest:
+def take_over(
+    checkout: Checkout, allowed: Collection[str] | Callable[[str], bool], title: str = "WP01: rest"
+) -> Harvest:
     """Observe and harvest in one."""
     permits = allowed if callable(allowed) else frozenset(allowed).__contains__
     done = harvest(checkout, seen_in(checkout), permits, committer=US, title=title)

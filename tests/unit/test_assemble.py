@@ -201,7 +201,9 @@ def test_the_streamed_prompt_is_the_assembled_one_byte_for_byte(project: Path) -
 @pytest.mark.demand("P7.a", "P7.b")
 def test_another_agent_gets_the_same_context(project: Path) -> None:
     pieces = [Piece(Kind.ARTIFACT, "spec.md", "what the phase before wrote")]
-    prompts = [assemble(request(project)._replace(agent=agent), pieces).prompt for agent in ("CLAUDE", "GEMINI", "CODEX")]
+    prompts = [
+        assemble(request(project)._replace(agent=agent), pieces).prompt for agent in ("CLAUDE", "GEMINI", "CODEX")
+    ]
     assert len({prompt.context for prompt in prompts}) == 1
     assert prompts[0].context[0].content == "what the phase before wrote"
 

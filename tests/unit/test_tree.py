@@ -43,7 +43,9 @@ def test_a_large_tree_fits_and_every_file_is_shown_or_counted(room: int) -> None
     text = tree(MANY, room)
     assert estimate_tokens(text) <= room or room == 20
     shown = sum(line.endswith(".py") for line in text.split("\n"))
-    counted = sum(int(line.split("… ")[1].split(" files")[0].replace(" ", "")) for line in text.split("\n") if "…" in line)
+    counted = sum(
+        int(line.split("… ")[1].split(" files")[0].replace(" ", "")) for line in text.split("\n") if "…" in line
+    )
     assert shown + counted == len(MANY)
 
 
@@ -70,7 +72,17 @@ def test_the_order_of_the_paths_does_not_matter() -> None:
 
 @pytest.mark.demand("T3.b")
 def test_a_name_can_neither_break_its_line_nor_hide() -> None:
-    names = ["a\nroot: b", "c\r", "d\u202etxt.exe", "e\x1b[2J", " lead", "quote\"back\\", "bytes\udcff", "plain name é", "tab\t"]
+    names = [
+        "a\nroot: b",
+        "c\r",
+        "d\u202etxt.exe",
+        "e\x1b[2J",
+        " lead",
+        'quote"back\\',
+        "bytes\udcff",
+        "plain name é",
+        "tab\t",
+    ]
     lines = tree(names).split("\n")
     assert sorted(lines) == sorted(
         [

@@ -423,9 +423,10 @@ class _Dispatch:
     def _run_agent(self, assigned: Assigned, action: Action) -> Ended:
         which = f" (agent {action.agent_index})" if self._count > 1 and assigned.phase == "implement" else ""
         self._say(f"{self._package.work_package_id}: round {action.round}, {assigned.phase} by {assigned.agent}{which}")
-        started = JobStarted(assigned.job, assigned.phase, action.round, action.agent_index)
-        self._record(started, rows=(job_started(started_row(assigned)),))
-        ended = run_job(self._project, self._trails, assigned, answerer(self._project, self._store, self._package))
+        started, row = JobStarted(assigned.job, assigned.phase, action.round, action.agent_index), started_row(assigned)
+        self._record(started, rows=(job_started(row),))
+        answers = answerer(self._project, self._store, self._package)
+        ended = run_job(self._project, self._trails, assigned, row, answers)
         if ended.reason:
             self._say(f"{self._package.work_package_id}: {assigned.phase} {ended.end}: {ended.reason}")
         return ended
