@@ -1,4 +1,4 @@
-"""Context that tries to leave its element, to break the XML, or to hide. Each case first shows the damage it does elsewhere."""
+"""Context that tries to leave its element, to break the XML, or to hide; each case first harms a careless renderer."""
 
 from __future__ import annotations
 

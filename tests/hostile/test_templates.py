@@ -1,9 +1,10 @@
-"""Templates and values that somebody else wrote. Each case first shows the damage it does elsewhere."""
+"""Templates and values that somebody else wrote; each case first harms careless code."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,6 @@ import pytest
 from phasegate import TemplateNotFound, inject_variables, load_system_template
 from phasegate.errors import TemplateRefused
 from phasegate.prompts.templates import MAX_BYTES
-
-VALUES = ("PROJECT_CONTEXT", "TASKS")
 
 
 def naive_fill(template: str, values: dict[str, str]) -> str:
@@ -199,8 +198,6 @@ def test_b05_a_missing_variable_leaves_a_note_and_a_warning(caplog: pytest.LogCa
     "value", [r"\1", r"\g<0>", "%s", "{0}", "{name}", "$(id)", "${HOME}", "`id`", "\\", "\0", "{{"]
 )
 def test_b06_a_value_is_literal(value: str) -> None:
-    import re
-
     template = "<{{TASKS}}>"
     try:
         naively = re.sub(r"(\{\{TASKS\}\})", value, template)
