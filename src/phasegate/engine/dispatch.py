@@ -17,7 +17,6 @@ from phasegate.config import Agent
 from phasegate.engine.jobs import Assigned, Ended, run_job, started_row
 from phasegate.engine.packages import PackageJournal, Planned, allowed_paths, refuse_unready
 from phasegate.engine.project import Project, new_id, now
-from phasegate.engine.spool_answers import answerer
 from phasegate.engine.validation import Checker, describe, failures_of
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.instructions import instructions, note
@@ -425,8 +424,7 @@ class _Dispatch:
         self._say(f"{self._package.work_package_id}: round {action.round}, {assigned.phase} by {assigned.agent}{which}")
         started, row = JobStarted(assigned.job, assigned.phase, action.round, action.agent_index), started_row(assigned)
         self._record(started, rows=(job_started(row),))
-        answers = answerer(self._project, self._store, self._package)
-        ended = run_job(self._project, self._trails, assigned, row, answers)
+        ended = run_job(self._project, self._store, self._trails, assigned, row)
         if ended.reason:
             self._say(f"{self._package.work_package_id}: {assigned.phase} {ended.end}: {ended.reason}")
         return ended

@@ -13,7 +13,7 @@ import msgspec
 from phasegate.agents.caged import finished_of, job_request
 from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
 from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished, Harness, Task
-from phasegate.agents.spool import Answerer, Spool
+from phasegate.agents.spool import Spool
 from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
@@ -21,11 +21,14 @@ from phasegate.cage.probe import choose
 from phasegate.cage.request import Request
 from phasegate.config import Agent
 from phasegate.config.settings import Sandbox
+from phasegate.engine.outside import Watch
 from phasegate.engine.project import Project, now
+from phasegate.engine.spool_answers import answerer
 from phasegate.prompts.assemble import Request as PromptRequest
 from phasegate.prompts.assemble import assemble
 from phasegate.record.rows import Event, Seal, job_ended, trail_sealed
 from phasegate.record.rows import Job as JobRow
+from phasegate.record.store import Store
 from phasegate.record.trails import Trails
 from phasegate.rules.answer import Answer, blockers_in, parse_answer
 from phasegate.rules.budget import Piece
@@ -33,6 +36,8 @@ from phasegate.rules.package_run import End
 from phasegate.rules.result import Response, check_result
 from phasegate.rules.trail import Action, Done, Source, Value
 from phasegate.rules.work_package import WorkPackage
+
+MOST_NAMED = 20
 
 
 class Assigned(NamedTuple):
@@ -65,8 +70,8 @@ class Ended(NamedTuple):
     rows: tuple[Event, ...]  # for the journal, in the same step as the end
 
 
-def run_job(project: Project, trails: Trails, assigned: Assigned, started: JobRow, answer_spool: Answerer) -> Ended:
-    """Run an agent to its end. It can change its checkout and its spool, nothing else."""
+def run_job(project: Project, store: Store, trails: Trails, assigned: Assigned, started: JobRow) -> Ended:
+    """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
     folder = project.jobs / assigned.job
     folder.mkdir(parents=True, mode=0o700)
     harness = harness_of(assigned.settings.harness)
@@ -85,10 +90,13 @@ def run_job(project: Project, trails: Trails, assigned: Assigned, started: JobRo
             readable=readable, stdout_log=folder / "stdout.log", stderr_log=folder / "stderr.log"
         )
         _note_start(trails, assigned, request, prompt)
-        with spool.serving(answer_spool):
+        watch = Watch(project, store, assigned.package) if level is Level.NONE else None
+        with spool.serving(answerer(project, store, assigned.package)):
             outcome = Job(request).run()
     finished = finished_of(outcome, time.time())
     ended = _judged(assigned, harness.report(task, finished), finished)
+    if watch is not None and (changed := watch.changes()):
+        ended = _strayed(ended, changed)
     seal = _note_end(trails, assigned, ended)
     return ended._replace(rows=(_ended_row(started, ended, prompt), trail_sealed(seal)))
 
@@ -154,6 +162,13 @@ def _judged(assigned: Assigned, report: AgentReport, finished: Finished) -> Ende
         end, reason = End.FAILED, f"it ran out of time after {finished.duration_s:.0f} s: {reason}"
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
     return Ended(end, reason, remediation, cleanup, answer, finished, ())
+
+
+def _strayed(ended: Ended, changed: Sequence[str]) -> Ended:
+    paths = ", ".join(changed[:MOST_NAMED]) + (f" and {len(changed) - MOST_NAMED} more" * (len(changed) > MOST_NAMED))
+    reason = f"File scope violation: changed outside the worktree: {paths}"
+    remedy = "see who changed it, put it back, then resolve; a sandbox would have kept an agent from it"
+    return ended._replace(end=End.BLOCKED, reason=reason, remediation=remedy)
 
 
 def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, answer: Answer) -> tuple[End, str, str]:
