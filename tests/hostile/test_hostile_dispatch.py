@@ -7,16 +7,30 @@ enforceable there: an agent runs as the person does, so it can read their files,
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from phasegate.cage.level import Level
+from phasegate.record.reader import read_store
+from phasegate.rules.chain import first_break, origin
 from phasegate.rules.work_package import State
 from support.caged import need
-from support.dispatch_project import FEATURE, DispatchProject, Step, approves, make_project, turn, writes
+from support.dispatch_project import (
+    FEATURE,
+    DispatchProject,
+    Step,
+    approves,
+    implements,
+    make_project,
+    package,
+    turn,
+    writes,
+)
 from support.git_project import git, make_repository
+from support.record import read_links
 
 FORM = "src/login.ts"
 SUCCESS: Step = {"result": "success"}
@@ -59,7 +73,7 @@ def plant(marker: Path, git_dir: str = ".git") -> str:
 @pytest.mark.demand("D4.g", "D6.m", "D6.n")
 @pytest.mark.parametrize("sandbox", ["auto", "none"])
 def test_what_an_agent_plants_in_its_git_directory_is_never_run(tmp_path: Path, sandbox: str) -> None:
-    """The marker lies in a folder that the agent can write at every level: only running it is the attack."""
+    """It is of no effect: nothing of it is run or believed, and the work is delivered (D02)."""
     project = hostile(tmp_path, sandbox)
     marker = project.root / ".worktrees" / "pwned"
     careless = tmp_path / "careless"
@@ -71,8 +85,8 @@ def test_what_an_agent_plants_in_its_git_directory_is_never_run(tmp_path: Path, 
     project.play(turn("implement", *writes(FORM), *steps, {**SUCCESS, "commits": []}), approves())
     report = project.dispatch()
     assert not marker.exists()
-    assert report.state is State.BLOCKED
-    assert report.reason.startswith("File scope violation: .git")
+    assert report.state is State.DONE
+    assert FORM in project.files_of(FEATURE)
     assert project.git("status", "--porcelain") == ""
     assert project.audit_problems() == []
 
@@ -173,3 +187,34 @@ def test_an_agent_cannot_forge_the_audit_trail_unseen(tmp_path: Path, sandbox: s
     assert found == (sandbox == "none")
     assert (project.audit_problems() != []) == (sandbox == "none")
     assert project.command("audit", "verify").code == (1 if sandbox == "none" else 0)
+
+
+@pytest.mark.demand("D13.g", "D13.i")
+def test_an_older_copy_of_everything_that_is_recorded_is_found_out(tmp_path: Path) -> None:
+    """The copy is whole and consistent in itself: only the heads that are kept outside tell."""
+    project = make_project(tmp_path, {"WP01": package(), "WP02": package("WP02", ["src/second.ts"])})
+    project.play(implements("src/login.ts", package="WP01"), implements("src/second.ts"), approves())
+    assert project.dispatch("WP01").state is State.DONE
+    folder, older = project.root / ".phasegate", tmp_path / "older"
+    shutil.copytree(folder, older, symlinks=True)
+    assert project.command("audit", "verify").code == 0
+    assert project.dispatch("WP02").state is State.DONE
+    assert project.command("audit", "verify").code == 0
+    shutil.rmtree(folder)
+    shutil.copytree(older, folder, symlinks=True)
+    assert chain_is_whole(project)
+    found = project.command("audit", "verify")
+    assert found.code == 1
+    assert "NOT VERIFIED" in found.stdout
+    refused = project.command("dispatch", "WP02")
+    assert refused.code == 4
+    assert "replaced by another copy" in refused.stderr
+
+
+def chain_is_whole(project: DispatchProject) -> bool:
+    """The control: a chain check that knows the log alone."""
+    reader = read_store(project.project.location)
+    assert reader is not None
+    with reader:
+        store_id = reader.store_id
+    return first_break(origin(store_id), read_links(project.project.location), [], []) is None
