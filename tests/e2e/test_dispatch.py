@@ -453,3 +453,18 @@ def test_a_transient_error_is_tried_again_up_to_the_limit(tmp_path: Path, monkey
     assert ends(project) == ["transient", "transient"]
     project.play(implements(FORM), approves())
     assert project.dispatch().state is State.DONE
+
+
+@pytest.mark.demand("D6.e", "D6.l")
+def test_the_reviewer_is_told_what_a_diff_would_not_make_plain(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    on_the_way = [*writes("src/passing.ts"), {"commit": "WP01: Try"}, {"delete": "src/passing.ts"}]
+    planted = {"run": "mkdir -p .git/hooks; echo > .git/hooks/post-commit"}
+    lock = {"write": "package-lock.json", "content": "{}\n"}
+    project.play(turn("implement", *on_the_way, *writes(FORM), lock, COMMIT, planted, SUCCESS), approves())
+    report = project.dispatch()
+    assert report.state is State.DONE, report.reason
+    told = project.prompt(project.jobs()[1].id)
+    assert "look at each entry: package-lock.json." in told
+    assert "not in the result: src/passing.ts." in told
+    assert "its own git directory: .git/hooks, .git/hooks/post-commit." in told
