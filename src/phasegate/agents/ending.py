@@ -23,7 +23,7 @@ def report_of_plain_program(finished: Finished) -> AgentReport:
 
 
 def _ending(finished: Finished) -> tuple[Ending, str]:
-    if finished.timed_out:
+    if finished.timed_out or (finished.told_to_stop and finished.exit_status != 0):
         return Ending.FAILED, f"it ran out of time after {finished.duration_s:.0f} s"
     if finished.signal is not None:
         return Ending.FAILED, f"signal {finished.signal} ended it"

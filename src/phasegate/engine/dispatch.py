@@ -17,11 +17,10 @@ from phasegate.config import Agent
 from phasegate.engine.jobs import Assigned, Ended, run_job, started_row
 from phasegate.engine.packages import PackageJournal, Planned, allowed_paths, refuse_unready
 from phasegate.engine.project import Project, new_id, now
-from phasegate.engine.spool_answers import answerer
 from phasegate.engine.validation import Checker, describe, failures_of
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.instructions import instructions, note
-from phasegate.record.lock import feature_lock
+from phasegate.record.lock import feature_lock, repository_lock
 from phasegate.record.row_events import job_started
 from phasegate.record.rows import Event
 from phasegate.record.store import Store
@@ -71,6 +70,7 @@ from phasegate.workspace.upkeep import (
 
 Say = Callable[[str], None]
 MOST_MERGE_TRIES = 20
+LONGEST_MERGE_WAIT_S = 6 * 3600.0  # others check their merged trees meanwhile; a lock never outlives its process
 
 
 class Report(NamedTuple):
@@ -205,10 +205,13 @@ class _Dispatch:
         if violations:
             self._record(Harvested(violations=tuple(violations)))
             return
-        tip = ""
+        tip, remarks = "", []
         for index, (checkout, look) in enumerate(seen):
             assert not isinstance(look, TooMuch)
+            remarks += [*self._remarks(index, look)]
             tip = self._taken_over(index, checkout, look)
+        self._remarks_file.parent.mkdir(parents=True, exist_ok=True)
+        self._remarks_file.write_text("".join(f"- {remark}\n" for remark in remarks), encoding="utf-8")
         start = self._start()
         changed = bool(differences(self._project.repository.place(), start, tip))
         self._record(Harvested(tip if changed else ""))
@@ -220,8 +223,20 @@ class _Dispatch:
         tracked = blobs_of(self._project.repository, self._start())
         for violation in judge(look.changes, self._scope(index), tracked):
             yield f"{violation.path}: {violation.detail}"
-        if locks := changed_lock_files(look.changes, self._scope(index)):
-            self._say(f"{self._package.work_package_id}: changed lock files: {', '.join(locks)}")
+
+    def _remarks(self, index: int, look: Observation) -> Iterator[str]:
+        """What is no violation, and for the reviewer to know (D03, D09)."""
+        passing, planted = ([change.path for change in changes] for changes in (look.passing, look.git_directory))
+        found = {
+            "locks": changed_lock_files(look.changes, self._scope(index)),
+            "passing": passing,
+            "git_directory": planted,
+        }
+        for name, paths in found.items():
+            if paths:
+                remark = note(name, FILES=", ".join(paths))
+                self._say(f"{self._package.work_package_id}: {remark}")
+                yield remark
 
     def _taken_over(self, index: int, checkout: Checkout, look: Observation) -> str:
         scope = self._scope(index)
@@ -261,11 +276,14 @@ class _Dispatch:
         remove_tree(room)
 
     def _merge(self, _: Action) -> None:
-        for _try in range(MOST_MERGE_TRIES):
-            done = self._try_to_merge()
-            if done is not None:
-                self._record(done)
-                return
+        """One package of a feature after the other: each checks its merged tree once, however many there are."""
+        queue = f"merge-{self._package.feature_slug}"
+        with repository_lock(self._project.location.locks, queue, LONGEST_MERGE_WAIT_S):
+            for _try in range(MOST_MERGE_TRIES):
+                done = self._try_to_merge()
+                if done is not None:
+                    self._record(done)
+                    return
         raise StateConflict(f"feat/{self._package.feature_slug} keeps moving", "dispatch again")
 
     def _try_to_merge(self) -> Merged | NotMerged | None:
@@ -280,7 +298,8 @@ class _Dispatch:
             self._renew_all()
             return NotMerged(note("conflict", TARGET=target, REASON=f"conflicts in {', '.join(made.paths)}"))
         if made.expected != self._start():
-            evidence = Checker(self._project, package, self._start()).check(made.commit)
+            # Measured from where the branch is now: what others merged meanwhile is not this package's to answer for.
+            evidence = Checker(self._project, package, made.expected).check(made.commit)
             if not evidence.passed:
                 return NotMerged("\n".join(failures_of(evidence)))
         finished = finish_merge(repository, made)
@@ -413,6 +432,8 @@ class _Dispatch:
                 Kind.REVISED, "change.diff", diff_text(self._project.repository, self._start(), self._run.commit)
             )
             yield Piece(Kind.REVISED, "evidence.md", self._evidence_file.read_text(encoding="utf-8"))
+            if remarks := self._remarks_file.read_text(encoding="utf-8"):
+                yield Piece(Kind.REVISED, "remarks.md", remarks)
         if self._run.findings:
             yield Piece(Kind.FINDINGS, f"findings-{action.round - 1}.md", self._run.findings)
 
@@ -421,12 +442,16 @@ class _Dispatch:
         name = f"{self._package.work_package_id}-{self._run.round}.md"
         return self._project.location.folder / "evidence" / self._package.feature_slug / name
 
+    @property
+    def _remarks_file(self) -> Path:
+        return self._evidence_file.with_suffix(".remarks.md")
+
     def _run_agent(self, assigned: Assigned, action: Action) -> Ended:
         which = f" (agent {action.agent_index})" if self._count > 1 and assigned.phase == "implement" else ""
         self._say(f"{self._package.work_package_id}: round {action.round}, {assigned.phase} by {assigned.agent}{which}")
-        started = JobStarted(assigned.job, assigned.phase, action.round, action.agent_index)
-        self._record(started, rows=(job_started(started_row(assigned)),))
-        ended = run_job(self._project, self._trails, assigned, answerer(self._project, self._store, self._package))
+        started, row = JobStarted(assigned.job, assigned.phase, action.round, action.agent_index), started_row(assigned)
+        self._record(started, rows=(job_started(row),))
+        ended = run_job(self._project, self._store, self._trails, assigned, row)
         if ended.reason:
             self._say(f"{self._package.work_package_id}: {assigned.phase} {ended.end}: {ended.reason}")
         return ended

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from phasegate.agents.caged import finished_of, job_request
 from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
 from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished, Harness, Task
-from phasegate.agents.spool import Answerer, Spool
+from phasegate.agents.spool import Spool
 from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
@@ -19,19 +21,24 @@ from phasegate.cage.probe import choose
 from phasegate.cage.request import Request
 from phasegate.config import Agent
 from phasegate.config.settings import Sandbox
+from phasegate.engine.outside import Watch
 from phasegate.engine.project import Project, now
+from phasegate.engine.spool_answers import answerer
 from phasegate.prompts.assemble import Request as PromptRequest
 from phasegate.prompts.assemble import assemble
 from phasegate.record.row_events import job_ended, trail_sealed
 from phasegate.record.rows import Event, Seal
 from phasegate.record.rows import Job as JobRow
+from phasegate.record.store import Store
 from phasegate.record.trails import Trails
 from phasegate.rules.answer import Answer, blockers_in, parse_answer
 from phasegate.rules.budget import Piece
 from phasegate.rules.package_run import End
-from phasegate.rules.result import check_result
+from phasegate.rules.result import Response, check_result
 from phasegate.rules.trail import Action, Done, Source, Value
 from phasegate.rules.work_package import WorkPackage
+
+MOST_NAMED = 20
 
 
 class Assigned(NamedTuple):
@@ -64,8 +71,8 @@ class Ended(NamedTuple):
     rows: tuple[Event, ...]  # for the journal, in the same step as the end
 
 
-def run_job(project: Project, trails: Trails, assigned: Assigned, answer_spool: Answerer) -> Ended:
-    """Run an agent to its end. It can change its checkout and its spool, nothing else."""
+def run_job(project: Project, store: Store, trails: Trails, assigned: Assigned, started: JobRow) -> Ended:
+    """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
     folder = project.jobs / assigned.job
     folder.mkdir(parents=True, mode=0o700)
     harness = harness_of(assigned.settings.harness)
@@ -84,12 +91,15 @@ def run_job(project: Project, trails: Trails, assigned: Assigned, answer_spool: 
             readable=readable, stdout_log=folder / "stdout.log", stderr_log=folder / "stderr.log"
         )
         _note_start(trails, assigned, request, prompt)
-        with spool.serving(answer_spool):
+        watch = Watch(project, store, assigned.package) if level is Level.NONE else None
+        with spool.serving(answerer(project, store, assigned.package)):
             outcome = Job(request).run()
     finished = finished_of(outcome, time.time())
     ended = _judged(assigned, harness.report(task, finished), finished)
+    if watch is not None and (changed := watch.changes()):
+        ended = _strayed(ended, changed)
     seal = _note_end(trails, assigned, ended)
-    return ended._replace(rows=(_job_row(assigned, ended, prompt), trail_sealed(seal)))
+    return ended._replace(rows=(_ended_row(started, ended, prompt), trail_sealed(seal)))
 
 
 def wanted_level(project: Project) -> Level | None:
@@ -149,18 +159,30 @@ def _judged(assigned: Assigned, report: AgentReport, finished: Finished) -> Ende
     """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7)."""
     answer = parse_answer(report.answer, assigned.phase, truncated=finished.cut)
     end, reason, remediation = _verdict_on(assigned, report, finished, answer)
-    cleanup = bool(answer.response and answer.response.cleanup_required)
+    if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
+        end, reason = End.FAILED, f"it ran out of time after {finished.duration_s:.0f} s: {reason}"
+    cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
     return Ended(end, reason, remediation, cleanup, answer, finished, ())
 
 
+def _strayed(ended: Ended, changed: Sequence[str]) -> Ended:
+    paths = ", ".join(changed[:MOST_NAMED]) + (f" and {len(changed) - MOST_NAMED} more" * (len(changed) > MOST_NAMED))
+    reason = f"File scope violation: changed outside the worktree: {paths}"
+    remedy = "see who changed it, put it back, then resolve; a sandbox would have kept an agent from it"
+    return ended._replace(end=End.BLOCKED, reason=reason, remediation=remedy)
+
+
 def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, answer: Answer) -> tuple[End, str, str]:
-    blockers = (*answer.blockers, *blockers_in(finished.stderr))
+    """What an agent says outright goes before what its last words look like: a blocker is not tried again."""
+    response = answer.response
+    if response is not None and not response.success:
+        if refused := _refusals(assigned, response):
+            return End.UNREADABLE, refused, ""
+        return End.BLOCKED, response.blocked_reason or response.error or "it failed", response.remediation or ""
+    if blockers := (*answer.blockers, *blockers_in(finished.stderr)):
+        return End.BLOCKED, "; ".join(blockers), ""
     if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED):
         return End.TRANSIENT, report.reason, "wait, then dispatch again"
-    response = answer.response
-    if blockers or (response is not None and not response.success):
-        reason = (response and (response.blocked_reason or response.error)) or "; ".join(blockers) or "it failed"
-        return End.BLOCKED, reason, (response and response.remediation) or ""
     if report.ending is not Ending.COMPLETED:
         return End.FAILED, report.reason, _REMEDIES.get(report.ending, "read the log of the job")
     if assigned.phase == "review":
@@ -177,8 +199,13 @@ def _about_response(assigned: Assigned, answer: Answer) -> tuple[End, str, str]:
         return End.UNREADABLE, answer.reason, ""
     if answer.response is None:
         return End.UNREADABLE, answer.result_error or "there is no JSON result", ""
-    refused = check_result(answer.response, assigned.job, assigned.package.work_package_id)
-    return (End.UNREADABLE, f"the JSON result is refused: {', '.join(refused)}", "") if refused else (End.DONE, "", "")
+    refused = _refusals(assigned, answer.response)
+    return (End.UNREADABLE, refused, "") if refused else (End.DONE, "", "")
+
+
+def _refusals(assigned: Assigned, response: Response) -> str:
+    refused = check_result(response, assigned.job, assigned.package.work_package_id)
+    return f"the JSON result is refused: {', '.join(refused)}" if refused else ""
 
 
 def _note_start(trails: Trails, assigned: Assigned, request: Request, prompt: Path) -> None:
@@ -203,25 +230,16 @@ def _note_end(trails: Trails, assigned: Assigned, ended: Ended) -> Seal:
     return trails.close(assigned.job)
 
 
-def _job_row(assigned: Assigned, ended: Ended, prompt: Path) -> Event:
-    row = started_row(assigned)
-    logs = "\n".join(str(prompt.with_name(name)) for name in ("stdout.log", "stderr.log"))
-    return job_ended(
-        JobRow(
-            row.feature,
-            row.id,
-            row.wp,
-            row.phase,
-            row.round,
-            row.agent,
-            row.started,
-            now(),
-            str(ended.end),
-            _digest(prompt.read_bytes()),
-            _digest(ended.finished.stdout.encode()),
-            logs,
-        )
+def _ended_row(started: JobRow, ended: Ended, prompt: Path) -> Event:
+    row = msgspec.structs.replace(
+        started,
+        ended=now(),
+        outcome=str(ended.end),
+        prompt_hash=_digest(prompt.read_bytes()),
+        output_hash=_digest(ended.finished.stdout.encode()),
+        logs="\n".join(str(prompt.with_name(name)) for name in ("stdout.log", "stderr.log")),
     )
+    return job_ended(row)
 
 
 def _digest(data: bytes) -> str:
