@@ -29,8 +29,6 @@ from support.record import FEATURE, STORE_ID, TS, append_numbers, event, make_re
 WRITER = """
 import sys
 from pathlib import Path
-from phasegate.record import heads
-from phasegate.record.audit import verify
 from phasegate.record.location import Location
 from phasegate.record.rows import Event
 from phasegate.record.store import MovedOn, open_store
@@ -38,10 +36,10 @@ root, state, times = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 with open_store(Location(root, root / ".git", state), "unused", "now") as store:
     for _ in range(times):
         while True:
-            seen = list(store.events("counter"))
-            number = int(seen[-1].payload) + 1 if seen else 1
+            seq = store.seq("counter")
+            last = [int(event.payload) for event in store.events("counter", seq - 1)]
             try:
-                store.append("counter", len(seen), "now", [Event("count", str(number).encode())])
+                store.append("counter", seq, "now", [Event("count", str(last[0] + 1 if last else 1).encode())])
                 break
             except MovedOn:
                 pass
@@ -258,6 +256,38 @@ def test_a_store_that_is_gone_does_not_start_empty(location: Location) -> None:
     with pytest.raises(StateConflict, match=r"is missing, and 1[0-9] entries were recorded"):
         open_record(location)
     assert not location.store.exists()
+
+
+def test_one_can_start_over_on_purpose(location: Location) -> None:
+    make_record(location)
+    shutil.rmtree(location.folder)
+    subprocess.run(["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True)
+    with open_store(location, "another-id", TS) as store:
+        append_numbers(store, [1])
+    assert verify(location).ok
+
+
+def test_a_store_that_is_replaced_while_in_use_is_not_written_any_more(location: Location, tmp_path: Path) -> None:
+    make_record(location)
+    shutil.copytree(location.folder, tmp_path / "copy")
+    with open_record(location) as store:
+        shutil.rmtree(location.folder)
+        shutil.copytree(tmp_path / "copy", location.folder)
+        with pytest.raises(StateConflict, match="replaced while it was in use"):
+            append_numbers(store, [1])
+    assert verify(location).ok, "what was put back is what there was"
+
+
+@pytest.mark.parametrize("store_id", ["../../x", "another-id"])
+def test_a_store_that_claims_another_identity_is_refused(location: Location, store_id: str) -> None:
+    make_record(location)
+    before = set(location.state_home.rglob("*"))
+    with closing(sqlite3.connect(location.store)) as connection, connection:
+        connection.execute("UPDATE meta SET value = ?", (store_id,))
+    with pytest.raises(StateConflict):
+        open_record(location)
+    assert not verify(location).ok
+    assert set(location.state_home.rglob("*")) == before
 
 
 def test_a_foreign_database_is_refused(location: Location) -> None:

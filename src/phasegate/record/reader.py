@@ -10,7 +10,8 @@ from typing import Any, Self, TypeVar
 
 from phasegate.record.location import Location
 from phasegate.record.rows import TABLES, Job, Package, Recorded, Seal
-from phasegate.record.schema import SCHEMA, Schema, connect, explain
+from phasegate.record.schema import SCHEMA, Schema, connect, damaged, explain
+from phasegate.rules.artifact_path import slug_problem
 from phasegate.rules.chain import Entry, Head, Link, origin
 
 _COLUMNS = "position, feature, seq, ts, kind, payload"
@@ -30,7 +31,9 @@ class Reader:
     def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
         self._connection = connection
         self._location = location
-        self.store_id: str = connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()[0]
+        self.store_id = str(connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()[0])
+        if slug_problem(self.store_id):  # it becomes part of a path
+            raise damaged(location.store, "its id was changed")
 
     def __enter__(self) -> Self:
         return self

@@ -39,6 +39,7 @@ class Store(Reader):
     def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
         super().__init__(connection, location)
         self._mutex = RLock()
+        self._opened = location.store.stat()
         self.heads = Heads(location, self.store_id)
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
@@ -87,6 +88,8 @@ class Store(Reader):
 
     def _checked_head(self) -> Head:
         """The end of the chain, if it is where the heads outside say that it must be."""
+        if not os.path.samestat(self._opened, self._location.store.stat()):
+            raise damaged(self._location.store, "it was replaced while it was in use")
         head = self.head()
         if not any(kept[:2] == head[:2] for kept in self.heads.ends()):
             raise damaged(
@@ -119,7 +122,10 @@ class Store(Reader):
 
     def settle(self, ts: str) -> None:
         """Compare the store with the heads outside; begin heads anew that are gone, and put that on record."""
-        lost = self._settle_heads() + self._settle_anchor(read_anchor(self._location.git_dir))
+        anchor = read_anchor(self._location.git_dir)
+        if anchor and anchor.store != self.store_id:
+            raise damaged(self._location.store, f"it is not the store of this repository, which {REF} names")
+        lost = self._settle_heads() + self._settle_anchor(anchor)
         if lost:
             payload = msgspec.json.encode({"lost": lost})
             self.append_now(REPOSITORY, ts, [Event("audit.adopted", payload)])
@@ -132,14 +138,14 @@ class Store(Reader):
                 self.heads.begin(self.head(), adopted=True)
                 return [str(self.heads.path)]
             head = self._checked_head()
-            if kept.announced and kept.announced[:2] == head[:2]:
-                self.heads.confirm(head)  # the process died between the commit and this line
+            if kept.announced:
+                self.heads.confirm(head)  # a process died after its announcement; this is what came of it
             return [str(self.heads.path)] if kept.adopted else []
 
     def _settle_anchor(self, anchor: Anchor | None) -> list[str]:
         if anchor is None:
             return [REF]
-        if anchor.store != self.store_id or self.hash_at(anchor.count) != anchor.hash:
+        if self.hash_at(anchor.count) != anchor.hash:
             raise damaged(self._location.store, f"entry {anchor.count} is not the one that {REF} names")
         kept = self.heads.read()
         return [REF] if kept and kept.anchored and kept.anchored.entries > anchor.count else []
