@@ -1,0 +1,57 @@
+"""What a caged program's environment holds: what is named here or by the caller, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from phasegate.errors import ConfigError
+
+JOB_TAG = "PHASEGATE_JOB"
+_PASSED_ON = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "JAVA_HOME", "GOROOT")
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+# Tool chains that live below the home folder and find themselves through it: a job has a home of its own, so they
+# are told where they are.
+TOOLCHAIN_FOLDERS = {
+    "RUSTUP_HOME": ".rustup",
+    "PYENV_ROOT": ".pyenv",
+    "RBENV_ROOT": ".rbenv",
+    "NVM_DIR": ".nvm",
+    "VOLTA_HOME": ".volta",
+    "ASDF_DATA_DIR": ".asdf",
+}
+
+
+def scrubbed(
+    allow: Iterable[str] = (), given: Mapping[str, str] | None = None, *, source: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment of a job: a short fixed list, the allowed names that are set, and the given values (L01).
+
+    Nothing is read from any file, so no file of the repository can add to it (L04).
+    """
+    source = os.environ if source is None else source
+    names = [*_PASSED_ON, *TOOLCHAIN_FOLDERS, *allow]
+    passed_on = {name: source[name] for name in names if name in source}
+    fixed = {"PATH": safe_path(source.get("PATH", "")), "TERM": "dumb"}
+    return _checked({"LANG": "C.UTF-8", **_toolchains(source), **passed_on, **fixed, **(given or {})})
+
+
+def safe_path(path: str) -> str:
+    """The absolute entries of PATH: an empty or relative one would look for programs in the repository."""
+    entries = [entry for entry in path.split(":") if entry.startswith("/")]
+    return ":".join(dict.fromkeys(entries)) or _DEFAULT_PATH
+
+
+def _toolchains(source: Mapping[str, str]) -> dict[str, str]:
+    home = source.get("HOME", "")
+    folders = {name: f"{home}/{folder}" for name, folder in TOOLCHAIN_FOLDERS.items()}
+    return {name: folder for name, folder in folders.items() if home.startswith("/") and Path(folder).is_dir()}
+
+
+def _checked(values: dict[str, str]) -> dict[str, str]:
+    for name, value in values.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ConfigError(f"{name!r} cannot be an environment variable", "Check the names in `env` of the agent.")
+    return values

@@ -1,0 +1,223 @@
+"""One caged program from its start to its end: bounded in time and memory, and nothing of it left behind.
+
+`Job.run` blocks, and ends when the program ends, not when its output does: a daemon that keeps the pipe open holds up
+nobody. Run it in the thread that should wait: several threads can each run one, and `stop`, `send` and `close_stdin`
+may be called from any. The kernel ends a cage together with the thread that made it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from subprocess import TimeoutExpired
+from typing import NamedTuple
+
+from phasegate.cage import sweep
+from phasegate.cage.launch import Launched, launch
+from phasegate.cage.level import Level
+from phasegate.cage.pipes import Inbox, Outbox
+from phasegate.cage.report import Report
+from phasegate.cage.request import Outcome, Request
+from phasegate.cage.stream import Log, Stream
+from phasegate.cage.warden import END, STOP
+
+OnOutput = Callable[[Stream, bytes], None]
+_STAGES = (STOP, END)
+_BACKSTOP_S = 8.0  # the warden gives up on a process after 5 s; after this we give up on the warden
+
+
+class _Wishes(NamedTuple):
+    """What other threads want of a running job."""
+
+    stops: int
+    data: list[bytes]
+    close_stdin: bool
+
+
+class Job:
+    """A job that other threads can talk to while `run` runs it. It runs once."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._lock = threading.Lock()
+        self._wishes = _Wishes(0, [], not request.keep_stdin_open)
+        self._wake: int | None = None
+
+    def stop(self) -> None:
+        """Ask the program to end: SIGTERM, and SIGKILL after the grace period; a second call kills at once."""
+        with self._lock:
+            self._wishes = self._wishes._replace(stops=self._wishes.stops + 1)
+            self._wake_up()
+
+    def send(self, data: bytes) -> None:
+        """Add to the program's standard input, which must have been kept open."""
+        with self._lock:
+            if self._wishes.close_stdin:
+                raise ValueError("the standard input of this job is closed")
+            self._wishes.data.append(data)
+            self._wake_up()
+
+    def close_stdin(self) -> None:
+        with self._lock:
+            self._wishes = self._wishes._replace(close_stdin=True)
+            self._wake_up()
+
+    def run(self, on_output: OnOutput | None = None) -> Outcome:
+        """Run to the end and say how it went; raises EnvironmentUnavailable when it could not be started."""
+        started_s = time.monotonic()
+        with ExitStack() as stack:
+            pump = _Pump(self._request, launch(self._request, started_s), on_output, stack)
+            self._let_wake(pump.wake)
+            stack.callback(self._let_wake, None)
+            while pump.is_running:
+                pump.turn(self._take_wishes())
+            return pump.outcome(time.monotonic() - started_s)
+
+    def _take_wishes(self) -> _Wishes:
+        with self._lock:
+            taken = self._wishes
+            self._wishes = taken._replace(data=[])
+            return taken
+
+    def _let_wake(self, descriptor: int | None) -> None:
+        with self._lock:
+            self._wake = descriptor
+
+    def _wake_up(self) -> None:
+        if self._wake is not None:
+            with suppress(BlockingIOError):
+                os.write(self._wake, b"!")
+
+
+class _Pump:
+    """Moves a job's input and output, and hears its warden. Leaving `stack` ends the job, however it is left."""
+
+    def __init__(self, request: Request, launched: Launched, on_output: OnOutput | None, stack: ExitStack) -> None:
+        self._request = request
+        self._launched = launched
+        self._stack = stack
+        stack.callback(self.end)
+        for descriptor in (launched.stdout, launched.stderr):
+            stack.callback(os.close, descriptor)
+        self._report = Report()
+        self._give_up_at_s = launched.end_at_s + _BACKSTOP_S
+        self._poll = select.poll()
+        self._handlers: dict[int, Callable[[], bool]] = {}
+        self._stops_sent = 0
+        self._swept = 0
+        self._ended = False
+        self.is_running = True
+        self.wake = self._open_wake()
+        self._outbox = self._open_outbox()
+        self._stdout = self._open_inbox(Stream.STDOUT, launched.stdout, on_output)
+        self._stderr = self._open_inbox(Stream.STDERR, launched.stderr, on_output)
+        launched.control.setblocking(False)
+        self._listen(launched.control.fileno(), self._hear)
+
+    def turn(self, wishes: _Wishes) -> None:
+        """Do what is to be done now: pass on wishes, then wait for the next thing to happen, and take it in."""
+        self._pass_on(wishes)
+        for descriptor, _ in self._poll.poll(self._wait_ms()):
+            if descriptor in self._handlers and not self._handlers[descriptor]():
+                self._poll.unregister(descriptor)
+                del self._handlers[descriptor]
+        if time.monotonic() > self._give_up_at_s:
+            self._launched.process.kill()
+            self.is_running = False
+
+    def outcome(self, duration_s: float) -> Outcome:
+        self.end()
+        report = self._report
+        return Outcome(
+            exit_code=report.exit_code,
+            signal=report.signal,
+            told_to_stop=report.told_to_stop,
+            timed_out=report.timed_out,
+            lost=not report.has_ended,
+            stdout=self._stdout.captured(),
+            stderr=self._stderr.captured(),
+            duration_s=duration_s,
+            survivors_killed=report.survivors_killed + self._swept,
+            survivors_left=report.survivors_left,
+        )
+
+    def end(self) -> None:
+        """End the warden, and through it everything else. Closing its socket is enough, even for a hasty exit."""
+        if self._ended:
+            return
+        self._launched.control.close()
+        try:
+            self._launched.process.wait(_BACKSTOP_S)
+        except TimeoutExpired:
+            self._launched.process.kill()
+            self._launched.process.wait()
+        if self._request.level is Level.NONE or not self._report.has_ended:
+            self._swept = sweep.end_tagged(self._request.tag)
+        self._ended = True
+
+    def _pass_on(self, wishes: _Wishes) -> None:
+        while self._stops_sent < min(wishes.stops, len(_STAGES)):
+            with suppress(OSError):  # it has just ended by itself
+                self._launched.control.send(_STAGES[self._stops_sent])
+            self._stops_sent += 1
+            self._give_up_at_s = min(self._give_up_at_s, time.monotonic() + self._request.grace_s + _BACKSTOP_S)
+        if self._outbox is not None:
+            self._feed(self._outbox, wishes)
+
+    def _feed(self, outbox: Outbox, wishes: _Wishes) -> None:
+        for data in wishes.data:
+            outbox.put(data)
+        if wishes.close_stdin:
+            outbox.close_when_empty()
+        if outbox.descriptor is not None and outbox.has_more and outbox.descriptor not in self._handlers:
+            self._listen(outbox.descriptor, outbox.flush, select.POLLOUT)
+
+    def _hear(self) -> bool:
+        """Take in what the warden reports; its end without a report is a fact too."""
+        try:
+            said = self._launched.control.recv(4096)
+        except OSError:
+            said = b""
+        self._report.take(said)
+        if not said or self._report.has_ended:
+            self._stdout.drain()
+            self._stderr.drain()
+            self._report.raise_if_not_started(self._request, self._stderr.captured().text)
+            self.is_running = False
+        return self.is_running
+
+    def _wait_ms(self) -> int:
+        return max(1, min(int((self._give_up_at_s - time.monotonic()) * 1000) + 1, 3_600_000))
+
+    def _listen(self, descriptor: int, handler: Callable[[], bool], event: int = select.POLLIN) -> None:
+        self._handlers[descriptor] = handler
+        self._poll.register(descriptor, event)
+
+    def _open_wake(self) -> int:
+        woken, wake = os.pipe()
+        for descriptor in (woken, wake):
+            self._stack.callback(os.close, descriptor)
+            os.set_blocking(descriptor, False)
+        self._listen(woken, lambda: bool(os.read(woken, 4096)))
+        return wake
+
+    def _open_outbox(self) -> Outbox | None:
+        if self._launched.stdin is None:
+            return None
+        outbox = Outbox(self._launched.stdin)
+        self._stack.callback(outbox.close)
+        if isinstance(self._request.stdin, bytes):
+            outbox.put(self._request.stdin)
+        return outbox
+
+    def _open_inbox(self, stream: Stream, descriptor: int, on_output: OnOutput | None) -> Inbox:
+        path = self._request.stdout_log if stream is Stream.STDOUT else self._request.stderr_log
+        log = self._stack.enter_context(Log(path, self._request.log_bytes))
+        hand_on = None if on_output is None else (lambda chunk: on_output(stream, chunk))
+        inbox = Inbox(descriptor, self._request.keep_bytes, log, hand_on)
+        self._listen(descriptor, inbox.read)
+        return inbox

@@ -1,0 +1,137 @@
+"""The start of a job: its own folders, its warden with or without a sandbox around it, and the orders."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.cage import reach, seccomp, view
+from phasegate.cage.environment import JOB_TAG
+from phasegate.cage.pipes import open_pipe
+from phasegate.cage.request import Request
+from phasegate.cage.run import find_program
+from phasegate.cage.warden import Orders
+from phasegate.errors import ConfigError, EnvironmentUnavailable
+
+STOP_AT = 0.9
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from phasegate.cage.warden import main; main(int(sys.argv[2]))"
+
+
+class Launched(NamedTuple):
+    """A started warden and our ends of what leads to it. `stdin` is None where a file is read directly."""
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    stdin: int | None
+    stdout: int
+    stderr: int
+    end_at_s: float
+
+
+def launch(request: Request, started_s: float) -> Launched:
+    """Start the warden and tell it what to do. It ends the job as soon as our end of `control` is closed."""
+    _make_own_folders(request)
+    orders = _orders(request, started_s)
+    command = _command(request, orders)
+    with ExitStack() as on_failure, ExitStack() as theirs:
+        control, their_control = socket.socketpair()
+        on_failure.callback(control.close)
+        theirs.callback(their_control.close)
+        stdin, their_stdin = _stdin(request, on_failure, theirs)
+        stdout, their_stdout = _owned(open_pipe(), on_failure, theirs)
+        stderr, their_stderr = _owned(open_pipe(), on_failure, theirs)
+        process = _spawn(request, command, (their_stdin, their_stdout, their_stderr), their_control.fileno())
+        on_failure.pop_all()
+    with suppress(OSError):  # when it has ended already, what it wrote to stderr says why
+        control.sendall(orders.encoded())
+    return Launched(process, control, stdin, stdout, stderr, orders.end_at_s)
+
+
+def _make_own_folders(request: Request) -> None:
+    for folder in (request.folder, request.home, request.tmp):
+        if folder.is_symlink():
+            raise ConfigError(f"{folder} is a link", "A job's own folder must be a real one: remove the link.")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _orders(request: Request, started_s: float) -> Orders:
+    own = {"HOME": str(request.home), "TMPDIR": str(request.tmp), "PWD": str(request.cwd), JOB_TAG: request.tag}
+    env = {**request.env, **own}
+    sandboxed = request.level.is_sandboxed
+    return Orders(
+        argv=[os.fsencode(word) for word in _found(request)],
+        env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+        cwd=os.fsencode(request.cwd),
+        stop_at_s=started_s + STOP_AT * request.timeout_s,
+        end_at_s=started_s + request.timeout_s,
+        grace_s=request.grace_s,
+        rlimits=request.limits.as_rlimits(sandboxed),
+        writable=[os.fsencode(folder) for folder in (*_writable(request), Path("/dev/shm"))],  # noqa: S108 - the cage's own
+        seccomp=seccomp.filter_for(platform.machine()) if sandboxed else None,
+        sandboxed=sandboxed,
+    )
+
+
+def _found(request: Request) -> tuple[str, ...]:
+    program = find_program(request.argv[0], path=request.env.get("PATH", ""), cwd=request.cwd)
+    if program is None:
+        raise EnvironmentUnavailable(f"{request.argv[0]} was not found", "Install it, or set `command` of the agent.")
+    return (program, *request.argv[1:])
+
+
+def _writable(request: Request) -> tuple[Path, ...]:
+    return (*request.writable, request.home, request.tmp)
+
+
+def _command(request: Request, orders: Orders) -> list[str]:
+    start_warden = [reach.interpreter(), "-I", "-S", "-c", _BOOT, str(Path(reach.package_folder()).parent)]
+    if not request.level.is_sandboxed:
+        return start_warden
+    argv = tuple(os.fsdecode(word) for word in orders.argv)
+    folders = view.Folders(_writable(request), request.readable, request.hidden, request.tmp)
+    return [*view.arguments(request.level, argv, request.env.get("PATH", ""), folders), *start_warden]
+
+
+def _stdin(request: Request, ours: ExitStack, theirs: ExitStack) -> tuple[int | None, int]:
+    if isinstance(request.stdin, Path):
+        file = os.open(request.stdin, os.O_RDONLY)
+        theirs.callback(os.close, file)
+        return None, file
+    readable, writable = open_pipe()
+    ours.callback(os.close, writable)
+    theirs.callback(os.close, readable)
+    return writable, readable
+
+
+def _owned(pipe: tuple[int, int], ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
+    ours.callback(os.close, pipe[0])
+    theirs.callback(os.close, pipe[1])
+    return pipe
+
+
+def _spawn(
+    request: Request, command: list[str], standard: tuple[int, int, int], control: int
+) -> subprocess.Popen[bytes]:
+    """The job's environment is no part of this: secrets travel in the orders, not where `ps` shows them (L03)."""
+    stdin, stdout, stderr = standard
+    env = {JOB_TAG: request.tag, "LC_ALL": "C.UTF-8"}
+    try:
+        return subprocess.Popen(
+            [*command, str(control)],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=(control,),
+            env=env,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise EnvironmentUnavailable(
+            f"{command[0]} could not be started: {error.strerror}", "Check the installation."
+        ) from error

@@ -1,0 +1,59 @@
+"""What a job is asked to do, and how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.cage.level import Level
+from phasegate.cage.limits import Limits
+from phasegate.cage.stream import Captured
+
+MIB = 1024**2
+
+
+class Request(NamedTuple):
+    """All that is to be known about a job before it starts. Paths are absolute."""
+
+    argv: tuple[str, ...]
+    cwd: Path
+    folder: Path  # the job's own: its HOME and TMPDIR are made in it
+    tag: str  # unique; each process of the job carries it as PHASEGATE_JOB
+    env: Mapping[str, str]  # made by environment.scrubbed
+    level: Level
+    timeout_s: float = 1800.0  # SIGTERM at 0.9 of it, SIGKILL at its end (D9)
+    grace_s: float = 30.0  # between the two when it is stopped early
+    stdin: bytes | Path = b""
+    keep_stdin_open: bool = False  # for conversations: see Job.send
+    writable: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()  # besides the system and what the command needs
+    hidden: tuple[Path, ...] = ()  # parts of what is readable or writable
+    limits: Limits = Limits()
+    keep_bytes: int = 8 * MIB  # of each stream, in memory
+    stdout_log: Path | None = None
+    stderr_log: Path | None = None
+    log_bytes: int = 256 * MIB  # of each stream, in its log
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def tmp(self) -> Path:
+        return self.folder / "tmp"
+
+
+class Outcome(NamedTuple):
+    """How a job ended. Exactly one of `exit_code` and `signal` is set, unless it was `lost`."""
+
+    exit_code: int | None
+    signal: int | None
+    told_to_stop: bool  # SIGTERM was sent, by the clock or by `stop`
+    timed_out: bool  # SIGKILL was sent, at the end of its time
+    lost: bool  # its warden was killed: nobody knows how it ended
+    stdout: Captured
+    stderr: Captured
+    duration_s: float
+    survivors_killed: int  # processes that were still there when the program had ended
+    survivors_left: int  # processes that could not be ended: another user's, or stuck in the kernel

@@ -1,0 +1,224 @@
+"""Short programs that we trust, such as git: started, fed, read and ended in one call."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.errors import EnvironmentUnavailable
+
+MIB = 1024**2
+_CHUNK_BYTES = 128 * 1024
+_GRACE_S = 2.0
+
+
+class Finished(NamedTuple):
+    """How a program ended. Exactly one of `exit_code` and `signal` is set."""
+
+    exit_code: int | None
+    signal: int | None
+    stdout: bytes
+    stderr: bytes
+    duration_s: float
+    cut: bool  # more came out than was asked for; the rest was thrown away
+    timed_out: bool
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not self.cut
+
+
+def find_program(name: str, *, path: str | None = None, cwd: Path | None = None) -> str | None:
+    """The absolute path of a program, or None; a name with a slash is looked for from `cwd`, never through PATH."""
+    if os.sep in name:
+        candidate = (cwd or Path.cwd()) / name
+        return str(candidate) if candidate.is_file() and os.access(candidate, os.X_OK) else None
+    return shutil.which(name, path=path)
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: bytes = b"",
+    timeout_s: float = 60.0,
+    output_limit: int = 256 * MIB,
+    stdout_to: int | None = None,
+) -> Finished:
+    """Run a program to its end; raises EnvironmentUnavailable when it cannot be started.
+
+    `stdout_to` is a descriptor that takes its output instead of us. On a time-out, and when we are interrupted, it gets
+    SIGTERM first: git removes its lock files then.
+    """
+    started_s = time.monotonic()
+    process = _start(argv, cwd, env, bool(stdin), stdout_to)
+    exchange = _Exchange(process, stdin, output_limit)
+    try:
+        timed_out = not exchange.until_it_ends(started_s + timeout_s)
+        if timed_out:
+            _end(process)
+            exchange.drain()
+        code = process.wait()
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        exchange.close()
+    duration_s = time.monotonic() - started_s
+    exit_code, by_signal = (code, None) if code >= 0 else (None, -code)
+    return Finished(exit_code, by_signal, exchange.stdout, exchange.stderr, duration_s, exchange.cut, timed_out)
+
+
+def _start(
+    argv: Sequence[str | Path], cwd: Path, env: Mapping[str, str], has_stdin: bool, stdout_to: int | None
+) -> subprocess.Popen[bytes]:
+    """Python starts it by vfork, with all other descriptors closed; its own group keeps Ctrl-C for us."""
+    try:
+        return subprocess.Popen(
+            argv,
+            bufsize=0,
+            stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if stdout_to is None else stdout_to,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=env,
+            process_group=0,
+        )
+    except FileNotFoundError as error:
+        missing = argv[0] if cwd.is_dir() else cwd
+        raise EnvironmentUnavailable(
+            f"{missing} was not found", f"Install {argv[0]}, or put it on the PATH."
+        ) from error
+    except OSError as error:
+        raise EnvironmentUnavailable(
+            f"{argv[0]} could not be started: {error.strerror}", "Check the installation."
+        ) from error
+
+
+class _Exchange:
+    """Both outputs read as they come, and input written as it is taken."""
+
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, limit: int) -> None:
+        self._process = process
+        self._input = memoryview(stdin)
+        self._room = limit
+        self._parts: dict[int, list[bytes]] = {}
+        self._poll = select.poll()
+        self._open = 0
+        self.cut = False
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                self._parts[pipe.fileno()] = []
+                self._listen(pipe.fileno(), select.POLLIN)
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)
+            self._listen(process.stdin.fileno(), select.POLLOUT)
+        self._ended = -1
+        if sys.platform == "linux":
+            self._ended = os.pidfd_open(process.pid)
+            self._poll.register(self._ended, select.POLLIN)
+
+    @property
+    def stdout(self) -> bytes:
+        return self._joined(0) if self._process.stdout is not None else b""
+
+    @property
+    def stderr(self) -> bytes:
+        return self._joined(-1)
+
+    def until_it_ends(self, deadline_s: float) -> bool:
+        """Move data until the program has ended; False when the time was over first.
+
+        Its end counts, not that of its output: a helper that it left behind may keep the pipes.
+        """
+        while self._open:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            ready = self._poll.poll(int(left_s * 1000) + 1)
+            for descriptor, _ in ready:
+                self._serve(descriptor)
+            if ready and ready[-1][0] == self._ended:
+                self.drain()
+                return True
+        return self._waited(deadline_s)
+
+    def drain(self) -> None:
+        """Take what is in the pipes now, and wait for nothing."""
+        for descriptor in self._parts:
+            os.set_blocking(descriptor, False)
+            with suppress(BlockingIOError):
+                while self._room >= 0 and self._read(descriptor):
+                    pass
+
+    def close(self) -> None:
+        if self._ended >= 0:
+            os.close(self._ended)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+    def _listen(self, descriptor: int, event: int) -> None:
+        self._poll.register(descriptor, event)
+        self._open += 1
+
+    def _serve(self, descriptor: int) -> None:
+        if descriptor == self._ended:
+            return
+        go_on = self._read(descriptor) if descriptor in self._parts else self._write()
+        if not go_on:
+            self._poll.unregister(descriptor)
+            self._open -= 1
+
+    def _read(self, descriptor: int) -> bool:
+        chunk = os.read(descriptor, _CHUNK_BYTES)
+        if self._room > 0:
+            self._parts[descriptor].append(chunk[: self._room])
+        self.cut = self.cut or len(chunk) > self._room
+        self._room -= len(chunk)
+        return bool(chunk)
+
+    def _write(self) -> bool:
+        assert self._process.stdin is not None
+        try:
+            self._input = self._input[os.write(self._process.stdin.fileno(), self._input[:MIB]) :]
+        except BlockingIOError:
+            return True
+        except OSError:
+            self._input = self._input[:0]
+        if not self._input:
+            self._process.stdin.close()
+        return bool(self._input)
+
+    def _waited(self, deadline_s: float) -> bool:
+        try:
+            self._process.wait(max(0.0, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _joined(self, which: int) -> bytes:
+        return b"".join([*self._parts.values()][which])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to the group, SIGKILL after a moment; the leader is not reaped before, so the number is its own."""
+    if process.poll() is not None:
+        return
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

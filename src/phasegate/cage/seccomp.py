@@ -1,0 +1,173 @@
+"""The system calls that a caged program does not get, as a filter for the kernel.
+
+A refused call answers with an error and kills nothing: programs try such calls and go on without them. ENOSYS stands
+where a program must believe in an older kernel (glibc falls back from clone3 to clone on ENOSYS only).
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from functools import cache
+from typing import NamedTuple
+
+
+class _Machine(NamedTuple):
+    audit_arch: int
+    column: int
+
+
+_MACHINES = {"x86_64": _Machine(0xC000003E, 0), "aarch64": _Machine(0xC00000B7, 1), "arm64": _Machine(0xC00000B7, 1)}
+_ABSENT = -1
+
+# name: (number on x86_64, number on aarch64)
+_REFUSED = {
+    # other processes: their memory, descriptors and execution
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    # new views of the file system, and ways around path checks
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
+    "open_by_handle_at": (304, 265),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "fanotify_init": (300, 262),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    # keys of the kernel's keyring
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    # the kernel itself
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "syslog": (103, 116),
+    "iopl": (172, _ABSENT),
+    "ioperm": (173, _ABSENT),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171),
+    "lookup_dcookie": (212, 18),
+}
+_UNKNOWN_TO_US = {
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "clone3": (435, 435),  # its flags lie in memory, where a filter cannot look
+}
+_SOCKET, _CLONE, _IOCTL = (41, 198), (56, 220), (16, 29)
+
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _NETLINK_ROUTE = 1, 2, 10, 16, 0
+_NEW_NAMESPACES = 0x7E02_0000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into the terminal that we were started from
+_X32_CALLS = 0x4000_0000
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW = 0x7FFF_0000
+_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT, _THIRD_ARGUMENT_AT = 0, 4, 16, 24, 32
+
+
+@cache
+def filter_for(machine: str) -> bytes | None:
+    """The filter as the kernel takes it, or None for a machine whose numbers we do not know."""
+    known = _MACHINES.get(machine)
+    return None if known is None else b"".join(_program(known))
+
+
+def _program(machine: _Machine) -> list[bytes]:
+    column = machine.column
+    return [
+        _instruction(_LOAD, _ARCH_AT),
+        # 32-bit programs would need a list of their own: they get no system call at all.
+        *_unless_equal(machine.audit_arch, [_refuse(errno.ENOSYS)]),
+        _instruction(_LOAD, _NUMBER_AT),
+        *_when(_AT_LEAST, _X32_CALLS, [_refuse(errno.ENOSYS)]),
+        *_refusals(_REFUSED, column, errno.EPERM),
+        *_refusals(_UNKNOWN_TO_US, column, errno.ENOSYS),
+        *_when(_EQUAL, _SOCKET[column], _socket_families()),
+        *_when(_EQUAL, _CLONE[column], _no_namespaces()),
+        *_when(_EQUAL, _IOCTL[column], _no_typing()),
+        _instruction(_RETURN, _ALLOW),
+    ]
+
+
+def _refusals(table: dict[str, tuple[int, int]], column: int, error: int) -> list[bytes]:
+    numbers = [numbers[column] for numbers in table.values() if numbers[column] != _ABSENT]
+    return [step for number in numbers for step in _when(_EQUAL, number, [_refuse(error)])]
+
+
+def _socket_families() -> list[bytes]:
+    """Unix and internet sockets, and the one netlink protocol that lists interfaces.
+
+    Node's os.networkInterfaces() throws without it. It changes nothing without capabilities, and a cage has none.
+    """
+    allow = [_instruction(_RETURN, _ALLOW)]
+    return [
+        _instruction(_LOAD, _FIRST_ARGUMENT_AT),
+        *(step for family in (_AF_UNIX, _AF_INET, _AF_INET6) for step in _when(_EQUAL, family, allow)),
+        *_unless_equal(_AF_NETLINK, [_refuse(errno.EAFNOSUPPORT)]),
+        _instruction(_LOAD, _THIRD_ARGUMENT_AT),
+        *_when(_EQUAL, _NETLINK_ROUTE, allow),
+        _refuse(errno.EPROTONOSUPPORT),
+    ]
+
+
+def _no_namespaces() -> list[bytes]:
+    return [
+        _instruction(_LOAD, _FIRST_ARGUMENT_AT),
+        *_when(_ANY_BIT, _NEW_NAMESPACES, [_refuse(errno.EPERM)]),
+        _instruction(_RETURN, _ALLOW),
+    ]
+
+
+def _no_typing() -> list[bytes]:
+    return [
+        _instruction(_LOAD, _SECOND_ARGUMENT_AT),
+        *_when(_EQUAL, _TIOCSTI, [_refuse(errno.EPERM)]),
+        *_when(_EQUAL, _TIOCLINUX, [_refuse(errno.EPERM)]),
+        _instruction(_RETURN, _ALLOW),
+    ]
+
+
+def _when(test: int, value: int, then: list[bytes]) -> list[bytes]:
+    """Run `then` if the loaded word passes the test, else jump over it. `then` must end the program."""
+    return [_instruction(test, value, 0, len(then)), *then]
+
+
+def _unless_equal(value: int, then: list[bytes]) -> list[bytes]:
+    return [_instruction(_EQUAL, value, len(then), 0), *then]
+
+
+def _refuse(error: int) -> bytes:
+    return _instruction(_RETURN, 0x0005_0000 | error)
+
+
+def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)

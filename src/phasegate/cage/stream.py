@@ -1,0 +1,135 @@
+"""Output of unknown size, kept in bounded memory: the beginning, the end, and how much there was."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+
+class Stream(StrEnum):
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+class Captured(NamedTuple):
+    """What is known of one stream after the job: all of it, or its two ends when `cut`."""
+
+    head: bytes
+    tail: bytes
+    size: int
+    sha256: str
+    log_cut: bool = False
+
+    @property
+    def cut(self) -> bool:
+        return self.size > len(self.head) + len(self.tail)
+
+    @property
+    def data(self) -> bytes:
+        if not self.cut:
+            return self.head + self.tail
+        left_out = self.size - len(self.head) - len(self.tail)
+        return b"%b\n[... %d bytes left out ...]\n%b" % (self.head, left_out, self.tail)
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
+
+class Keeper:
+    """Keeps at most `limit` bytes of a stream, its head and its tail, and hashes all of it."""
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(1, limit // 2)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._hash = sha256()
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> None:
+        self._size += len(chunk)
+        self._hash.update(chunk)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += chunk[:room]
+            chunk = chunk[room:]
+        self._tail += chunk
+        if len(self._tail) > 2 * self._half:  # dropped in large steps: each byte is moved at most twice
+            del self._tail[: -self._half]
+
+    def captured(self, log_cut: bool = False) -> Captured:
+        tail = bytes(self._tail[-self._half :])
+        return Captured(bytes(self._head), tail, self._size, self._hash.hexdigest(), log_cut)
+
+
+class Log:
+    """A file that takes at most `limit` bytes and remembers whether there were more."""
+
+    def __init__(self, path: Path | None, limit: int) -> None:
+        self._file = path.open("wb", buffering=0) if path else None
+        self._room = limit
+        self.cut = False
+
+    def feed(self, chunk: bytes) -> None:
+        if self._file is None:
+            return
+        self.cut = self.cut or len(chunk) > self._room
+        if self._room > 0:
+            self._file.write(chunk[: self._room])
+            self._room -= len(chunk)
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class Lines:
+    """Cuts chunks into lines; a line longer than `limit` is cut there, and the rest of it is skipped."""
+
+    def __init__(self, limit: int = 16 * 1024 * 1024) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._held = 0
+        self.cut = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that this chunk completes, without their line feeds."""
+        first, found, rest = chunk.partition(b"\n")
+        if not found:
+            self._hold(chunk)
+            return []
+        self._hold(first)
+        lines = rest.split(b"\n")
+        last = lines.pop()
+        if len(rest) > self._limit:
+            lines = [self._shortened(line) for line in lines]
+        lines.insert(0, self._take())
+        self._hold(last)
+        return lines
+
+    def rest(self) -> bytes:
+        """What came after the last line feed."""
+        return self._take()
+
+    def _hold(self, part: bytes) -> None:
+        room = self._limit - self._held
+        self.cut = self.cut or len(part) > room
+        if part and room > 0:
+            self._parts.append(part[:room])
+            self._held += len(self._parts[-1])
+
+    def _shortened(self, line: bytes) -> bytes:
+        self.cut = self.cut or len(line) > self._limit
+        return line[: self._limit]
+
+    def _take(self) -> bytes:
+        line = b"".join(self._parts)
+        self._parts.clear()
+        self._held = 0
+        return line
