@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from subprocess import TimeoutExpired
 from typing import NamedTuple
 
 from phasegate.cage import sweep
+from phasegate.cage.ending import ends_within
 from phasegate.cage.launch import Launched, launch
 from phasegate.cage.level import Level
 from phasegate.cage.pipes import Inbox, Outbox
@@ -150,9 +150,7 @@ class _Pump:
         if self._ended:
             return
         self._launched.control.close()
-        try:
-            self._launched.process.wait(_BACKSTOP_S)
-        except TimeoutExpired:
+        if not ends_within(self._launched.process, _BACKSTOP_S):
             self._launched.process.kill()
             self._launched.process.wait()
         if self._request.level is Level.NONE or not self._report.has_ended:

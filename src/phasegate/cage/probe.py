@@ -38,7 +38,7 @@ def probe() -> dict[Level, Holding]:
 
 
 def choose(wanted: Level | None, needs_network: bool) -> Level:
-    """The level to use: the wanted one or a refusal; with none wanted, the strongest that holds and leaves the network."""
+    """The wanted level, or a refusal; when none is named, the strongest that holds and that the network need allows."""
     if wanted is not None:
         found = probe()[wanted]
         if not found.holds:

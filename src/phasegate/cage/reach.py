@@ -9,37 +9,27 @@ import os
 import pwd
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterator
 
 import phasegate
 from phasegate.cage.environment import TOOLCHAIN_FOLDERS
 
 _PROGRAM_FOLDERS = ("bin", "sbin", "libexec", "shims")
-_MOST_LINKS = 300
+_SHARED_FOLDERS = frozenset(
+    ("/", "/tmp", "/var", "/var/tmp", "/dev/shm", "/run", "/home", "/root", "/mnt", "/media", "/srv", "/usr/local")  # noqa: S108
+)
+_MOST_LINKS, _MOST_STEPS = 300, 20
 
 # Below a home folder: never part of what is found by following names, and covered where a wider folder is shown.
 # fmt: off
 _SECRETS = (
-    ".ssh", ".aws", ".azure", ".config", ".gnupg", ".docker", ".kube", ".password-store", ".mozilla",
-    ".thunderbird", ".netrc", ".pgpass", ".pypirc", ".npmrc", ".yarnrc.yml", ".git-credentials", ".gitconfig",
-    ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml",
-    ".gradle/gradle.properties", ".local/share/keyrings", ".local/state", ".claude", ".claude.json", ".codex",
-    ".gemini", ".qwen", ".bash_history", ".zsh_history", ".python_history",
+    ".ssh", ".aws", ".azure", ".config", ".gnupg", ".docker", ".kube", ".password-store", ".mozilla", ".thunderbird",
+    ".netrc", ".pgpass", ".pypirc", ".npmrc", ".yarnrc.yml", ".git-credentials", ".gitconfig", ".cargo/credentials",
+    ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties",
+    ".local/share/keyrings", ".local/state", ".claude", ".claude.json", ".codex", ".gemini", ".qwen", ".bash_history",
+    ".zsh_history", ".python_history",
 )
 # fmt: on
-
-
-def of_command(argv: tuple[str, ...], path: str, keep_out: tuple[str, ...]) -> list[str]:
-    """The folders and files that a command line needs: its program, the files it names, and all of PATH.
-
-    `keep_out` are the writable folders: they are shown anyway, and what contains one is too wide to be shown.
-    """
-    named = [argument for argument in argv if os.path.isabs(argument) and os.path.isfile(argument)]
-    programs = [found for name in argv[:1] if (found := shutil.which(name, path=path))]
-    steps = [step for start in (*programs, *named) for step in _way_to(start)]
-    around = [_around(step, keep_out) for step in steps]
-    return list(dict.fromkeys([*_of_search_path(path, keep_out), *around, *_toolchains(path)]))
 
 
 def of_ourselves() -> list[str]:
@@ -56,26 +46,77 @@ def interpreter() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
-def homes() -> tuple[str, ...]:
+def homes() -> list[str]:
     """The person's home folder, by the environment and by the password file: the two can differ."""
     try:
         registered = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
         registered = "/"
-    found = [os.path.realpath(home) for home in (os.environ.get("HOME", ""), registered) if os.path.isabs(home)]
-    return tuple(dict.fromkeys(home for home in found if home != "/"))
+    found = [os.path.realpath(home) for home in (os.environ.get("HOME", ""), registered) if home.startswith("/")]
+    return list(dict.fromkeys(home for home in found if home != "/"))
 
 
 def secrets() -> list[str]:
-    return [os.path.join(home, name) for home in homes() for name in _SECRETS]
+    return [f"{home}/{name}" for home in homes() for name in _SECRETS]
 
 
-def _of_search_path(path: str, keep_out: tuple[str, ...]) -> Iterator[str]:
-    for entry in filter(os.path.isdir, path.split(":")):
-        yield entry
-        yield _around(os.path.join(entry, "program"), keep_out)
-        if _below_a_home(entry):
-            yield from (_around(step, keep_out) for link in _links_in(entry) for step in _way_to(link))
+def of_command(argv: tuple[str, ...], path: str, keep_out: list[str]) -> list[str]:
+    """The folders and files that a command line needs: its program, the files it names, and all of PATH.
+
+    `keep_out` are the writable folders: they are shown anyway, and what contains one is too wide to be shown.
+    """
+    return _Reach(keep_out).of_command(argv, path)
+
+
+class _Reach:
+    def __init__(self, keep_out: list[str]) -> None:
+        self._homes = homes()
+        self._secrets = [f"{home}/{name}" for home in self._homes for name in _SECRETS]
+        self._contained = [f"{path}/" for path in (*keep_out, *self._homes, *self._secrets)]
+
+    def of_command(self, argv: tuple[str, ...], path: str) -> list[str]:
+        named = [word for word in argv if word.startswith("/") and os.path.isfile(word)]
+        programs = [found for name in argv[:1] if (found := shutil.which(name, path=path))]
+        around = [self._around(step) for start in (*programs, *named) for step in _way_to(start)]
+        return list(dict.fromkeys([*self._of_search_path(path), *around, *self._toolchains(path)]))
+
+    def _of_search_path(self, path: str) -> Iterator[str]:
+        for entry in filter(os.path.isdir, path.split(":")):
+            yield entry
+            yield self._around(f"{entry}/program")
+            if self._is_below_a_home(entry):
+                yield from (self._around(step) for link in _links_in(entry) for step in _way_to(link))
+
+    def _toolchains(self, path: str) -> list[str]:
+        """Where the programs on PATH look by themselves: those of rustup look into ~/.rustup."""
+        if not any(self._is_below_a_home(entry) for entry in path.split(":")):
+            return []
+        folders = [f"{home}/{name}" for home in self._homes for name in TOOLCHAIN_FOLDERS.values()]
+        return [folder for folder in folders if os.path.isdir(folder)]
+
+    def _around(self, program: str) -> str:
+        """The folder that a program needs around it, or just the program when that folder would show too much."""
+        folder = os.path.dirname(program)
+        parts = folder.split("/")
+        if "node_modules" in parts:  # packages find each other there
+            return self._unless_too_wide("/".join(parts[: parts.index("node_modules") + 1]), program)
+        if parts[-1] in _PROGRAM_FOLDERS:  # prefix/bin/program has its libraries in prefix/lib
+            return self._unless_too_wide(os.path.dirname(folder), self._unless_too_wide(folder, program))
+        return self._unless_too_wide(folder, program)
+
+    def _unless_too_wide(self, folder: str, instead: str) -> str:
+        return instead if self._is_too_wide(os.path.realpath(folder)) else folder
+
+    def _is_too_wide(self, folder: str) -> bool:
+        """A folder that holds a home, a worktree, a repository, secrets, or other people's files, or is secret."""
+        if folder in _SHARED_FOLDERS or any(os.path.lexists(f"{folder}/{name}") for name in (".git", ".phasegate")):
+            return True
+        prefix = f"{folder}/"
+        contains = any(path.startswith(prefix) for path in self._contained)
+        return contains or any(prefix.startswith(f"{secret}/") for secret in self._secrets)
+
+    def _is_below_a_home(self, folder: str) -> bool:
+        return any(folder.startswith(f"{home}/") for home in self._homes)
 
 
 def _links_in(folder: str) -> list[str]:
@@ -83,20 +124,12 @@ def _links_in(folder: str) -> list[str]:
     return [entry.path for entry in os.scandir(folder) if entry.is_symlink()][:_MOST_LINKS]
 
 
-def _toolchains(path: str) -> list[str]:
-    """Folders of tool chains that a program on PATH leads to by itself: rustup's programs look for ~/.rustup."""
-    entries = path.split(":")
-    in_use = [home for home in homes() if any(entry.startswith(f"{home}/") for entry in entries)]
-    folders = [os.path.join(home, name) for home in in_use for name in TOOLCHAIN_FOLDERS.values()]
-    return [folder for folder in folders if os.path.isdir(folder)]
-
-
 def _way_to(program: str) -> list[str]:
     """A program, each link on the way to it, and the interpreter that its first line names."""
     steps: list[str] = []
     pending = [program]
-    while pending and len(steps) < 20:
-        step = pending.pop()
+    while pending and len(steps) < _MOST_STEPS:
+        step = os.path.normpath(pending.pop())
         if step in steps or not os.path.lexists(step):
             continue
         steps.append(step)
@@ -104,7 +137,7 @@ def _way_to(program: str) -> list[str]:
             pending.append(os.path.join(os.path.realpath(os.path.dirname(step)), os.readlink(step)))
         else:
             pending.extend(_interpreter_of(step))
-    return [os.path.normpath(step) for step in steps]
+    return steps
 
 
 def _interpreter_of(script: str) -> list[str]:
@@ -115,39 +148,3 @@ def _interpreter_of(script: str) -> list[str]:
         return []
     words = first_line[2:].split() if first_line.startswith(b"#!") else []
     return [os.fsdecode(word) for word in words[:1] if word.startswith(b"/")]
-
-
-def _around(program: str, keep_out: tuple[str, ...]) -> str:
-    """The folder that a program needs around it, or just the program when that folder would show too much."""
-    folder = os.path.dirname(program)
-    parts = folder.split("/")
-    if "node_modules" in parts:  # packages find each other there
-        return _unless_too_wide("/".join(parts[: parts.index("node_modules") + 1]), program, keep_out)
-    if parts[-1] in _PROGRAM_FOLDERS:  # prefix/bin/program has its libraries in prefix/lib
-        return _unless_too_wide(os.path.dirname(folder), _unless_too_wide(folder, program, keep_out), keep_out)
-    return _unless_too_wide(folder, program, keep_out)
-
-
-def _unless_too_wide(folder: str, instead: str, keep_out: tuple[str, ...]) -> str:
-    return instead if _is_too_wide(os.path.realpath(folder), (*keep_out, *homes())) else folder
-
-
-def _is_too_wide(folder: str, never_contain: Iterable[str]) -> bool:
-    """A folder that holds a home, a worktree, a repository, secrets, or other people's files."""
-    if folder in ("/", *_shared_folders()) or any(
-        os.path.lexists(os.path.join(folder, name)) for name in (".git", ".phasegate")
-    ):
-        return True
-    if any(f"{inside}/".startswith(f"{folder}/") for inside in never_contain):
-        return True
-    return any(f"{folder}/".startswith(f"{secret}/") or secret.startswith(f"{folder}/") for secret in secrets())
-
-
-@cache
-def _shared_folders() -> tuple[str, ...]:
-    names = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/var", "/home", "/root", "/mnt", "/media", "/srv", "/usr/local")  # noqa: S108
-    return tuple(dict.fromkeys(os.path.realpath(name) for name in names))
-
-
-def _below_a_home(folder: str) -> bool:
-    return any(folder.startswith(f"{home}/") for home in homes())

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.cage.ending import ends_within
 from phasegate.errors import EnvironmentUnavailable
 
 MIB = 1024**2
@@ -141,17 +142,17 @@ class _Exchange:
 
         Its end counts, not that of its output: a helper that it left behind may keep the pipes.
         """
-        while self._open:
+        while self._open or self._ended >= 0:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return False
             ready = self._poll.poll(int(left_s * 1000) + 1)
             for descriptor, _ in ready:
                 self._serve(descriptor)
-            if ready and ready[-1][0] == self._ended:
+            if any(descriptor == self._ended for descriptor, _ in ready):
                 self.drain()
                 return True
-        return self._waited(deadline_s)
+        return ends_within(self._process, deadline_s - time.monotonic())
 
     def drain(self) -> None:
         """Take what is in the pipes now, and wait for nothing."""
@@ -201,13 +202,6 @@ class _Exchange:
             self._process.stdin.close()
         return bool(self._input)
 
-    def _waited(self, deadline_s: float) -> bool:
-        try:
-            self._process.wait(max(0.0, deadline_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
     def _joined(self, which: int) -> bytes:
         return b"".join([*self._parts.values()][which])
 
@@ -217,8 +211,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:
         return
     os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
+    if not ends_within(process, _GRACE_S):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -118,8 +118,8 @@ def _name_server() -> list[str]:
 
 def _mounts(argv: tuple[str, ...], path: str, folders: Folders) -> dict[str, _Kind]:
     writable = [_real_folder(folder) for folder in folders.writable]
-    found = [*reach.of_command(argv, path, keep_out=tuple(writable)), *reach.of_ourselves()]
-    needed = [path for path in found if not _is_inside(path, writable)]  # else a part of the worktree became read-only
+    found = [*reach.of_command(argv, path, keep_out=writable), *reach.of_ourselves()]
+    needed = [path for path in _widest(found) if not _is_inside(path, writable)]  # those are to stay writable
     named = [os.path.realpath(folder) for folder in folders.readable]
     shown = [path for path in (*needed, *named) if not _is_inside(path, _SYSTEM) and os.path.exists(path)]
     visible = [*shown, *writable, *_SYSTEM]
@@ -128,6 +128,11 @@ def _mounts(argv: tuple[str, ...], path: str, folders: Folders) -> dict[str, _Ki
     covered = [path for path in hidden if os.path.lexists(path) and _is_inside(path, visible)]
     kinds = {_Kind.READ: shown, _Kind.HIDE: covered, _Kind.WRITE: writable}
     return {path: kind for kind, paths in kinds.items() for path in paths}
+
+
+def _widest(paths: list[str]) -> list[str]:
+    """Without what lies in another of them."""
+    return [path for path in paths if not _is_inside(os.path.dirname(path), paths)]
 
 
 def _real_folder(folder: Path) -> str:
