@@ -51,7 +51,7 @@ def make_room(root: Path) -> Room:
 
 def python(code: str) -> tuple[str, ...]:
     """A program that runs this code; `sys.argv[1]` is the room's token, the rest follows it."""
-    return (PYTHON, "-I", "-c", textwrap.dedent(code))
+    return (PYTHON, "-I", "-S", "-c", textwrap.dedent(code))
 
 
 def unprotected(room: Room, code: str, *arguments: str, **options: object) -> subprocess.Popen[bytes]:
