@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
+import sys
 import textwrap
 import time
 import uuid
@@ -89,6 +91,17 @@ def kill_all_with(token: str) -> None:
             os.kill(pid, 9)
         except ProcessLookupError:
             continue
+
+
+def start_orchestrator(room: Room, request: Request, *options: str) -> subprocess.Popen[bytes]:
+    """An orchestrator of its own process that runs this job; returns when the file `daemon` says that it is at work."""
+    order = room.root / "request.pickle"
+    order.write_bytes(pickle.dumps(request))
+    argv = [sys.executable, str(Path(__file__).with_name("orchestrator.py")), str(order), *options]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(argv, env=env, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert eventually((room.worktree / "daemon").exists), process.communicate(timeout=5)
+    return process
 
 
 def eventually(condition: Callable[[], object], within_s: float = 20.0) -> bool:

@@ -66,30 +66,34 @@ def _line_of(pid: int) -> dict[int, int]:
     return line
 
 
-def end_children(give_up_at_s: float) -> int:
-    """Kill and reap until no child is left; returns how many could not be ended in time.
+def end_children(give_up_at_s: float) -> tuple[int, int]:
+    """Kill and reap until no child is left; returns how many were ended, and how many could not be in time.
 
     Only direct children are signalled: they cannot be mistaken, since nobody but us can reap them, and with every
     killed generation the next one becomes ours. It needs `adopt_orphans` or to be the first process of a namespace.
     """
-    rounds = 0
-    while reap():
+    ended, rounds = 0, 0
+    _, some_left = reap()  # these had ended by themselves
+    while some_left:
         _kill_children()
-        if time.monotonic() > give_up_at_s:
-            return len(below(os.getpid(), parents()))
+        reaped, some_left = reap()
+        ended += reaped
+        if some_left and time.monotonic() > give_up_at_s:
+            return ended, len(below(os.getpid(), parents()))
         rounds += 1
         time.sleep(0 if rounds < 200 else 0.001)  # a chain of forks is only caught by being as quick
-    return 0
+    return ended, 0
 
 
-def reap() -> bool:
-    """Take note of all children that have ended; False when there are none left at all."""
+def reap() -> tuple[int, bool]:
+    """Take note of all children that have ended; returns how many, and whether any are left."""
+    reaped = 0
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+            reaped += 1
     except ChildProcessError:
-        return False
-    return True
+        return reaped, False
+    return reaped, True
 
 
 def _kill_children() -> None:

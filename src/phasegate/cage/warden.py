@@ -149,13 +149,12 @@ class _Watch:
 
     def _finish(self) -> None:
         """End whatever is left, then report: what comes after the report was written by nobody of ours."""
-        left_over = [pid for pid in tree.below(os.getpid(), tree.parents()) if pid != self._pid]
         if not _LINUX:
             _kill_group(self._pid)
         if self._status is None:
             self._status = _end_first(self._pid)
-        remaining = tree.end_children(time.monotonic() + _GIVE_UP_S)
-        facts = (self._status, len(left_over), remaining, int(self._timed_out), int(self._told_to_stop))
+        killed, left = tree.end_children(time.monotonic() + _GIVE_UP_S)
+        facts = (self._status, killed, left, int(self._timed_out), int(self._told_to_stop))
         _tell(self._control, b"ended %d %d %d %d %d" % facts)
 
 
