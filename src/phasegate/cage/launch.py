@@ -92,9 +92,9 @@ def _command(request: Request, orders: Orders) -> list[str]:
     start_warden = [reach.interpreter(), "-I", "-S", "-c", _BOOT, str(Path(reach.package_folder()).parent)]
     if not request.level.is_sandboxed:
         return start_warden
-    argv = tuple(os.fsdecode(word) for word in orders.argv)
+    configured = (os.fsdecode(orders.argv[0]), *request.command[1:])
     folders = view.Folders(_writable(request), request.readable, request.hidden, request.tmp)
-    return [*view.arguments(request.level, argv, request.env.get("PATH", ""), folders), *start_warden]
+    return [*view.arguments(request.level, configured, request.env.get("PATH", ""), folders), *start_warden]
 
 
 def _stdin(request: Request, ours: ExitStack, theirs: ExitStack) -> tuple[int | None, int]:

@@ -60,12 +60,12 @@ def bubblewrap() -> Bubblewrap | None:
     return Bubblewrap(program, (listing.stdout + listing.stderr).decode("utf-8", "replace"))
 
 
-def arguments(level: Level, argv: tuple[str, ...], path: str, folders: Folders) -> list[str]:
+def arguments(level: Level, command: tuple[str, ...], path: str, folders: Folders) -> list[str]:
     """The command line that goes in front of a program to put it into the cage."""
     tool = bubblewrap()
     if tool is None:
         raise EnvironmentUnavailable("bubblewrap is not installed", "Install it: apt-get install bubblewrap")
-    mounts = _mounts(argv, path, folders)
+    mounts = _mounts(command, path, folders)
     return [tool.program, *_namespaces(tool, level), *_file_system(tool, mounts, folders.tmp), "--"]
 
 
@@ -116,9 +116,9 @@ def _name_server() -> list[str]:
     return [] if target.startswith("/etc/") or not os.path.isfile(target) else ["--ro-bind", target, target]
 
 
-def _mounts(argv: tuple[str, ...], path: str, folders: Folders) -> dict[str, _Kind]:
+def _mounts(command: tuple[str, ...], path: str, folders: Folders) -> dict[str, _Kind]:
     writable = [_real_folder(folder) for folder in folders.writable]
-    found = [*reach.of_command(argv, path, keep_out=writable), *reach.of_ourselves()]
+    found = [*reach.of_command(command, path, keep_out=writable), *reach.of_ourselves()]
     needed = [path for path in _widest(found) if not _is_inside(path, writable)]  # those are to stay writable
     named = [os.path.realpath(folder) for folder in folders.readable]
     shown = [path for path in (*needed, *named) if not _is_inside(path, _SYSTEM) and os.path.exists(path)]
