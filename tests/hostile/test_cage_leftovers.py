@@ -15,7 +15,6 @@ import pytest
 from phasegate.cage import sweep
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
-from phasegate.cage.request import Request
 from support.caged import (
     ALL_LEVELS,
     SANDBOXED,
@@ -154,6 +153,30 @@ def test_a_long_prompt_never_holds_a_job_up(room: Room, level: Level, reader: st
     assert outcome.stdout.data.endswith(expected)
 
 
+OVERWRITE_INPUT = """
+    import os, pathlib
+    pathlib.Path("got").write_bytes(os.read(0, 100))
+    try:
+        os.write(os.open("/proc/self/fd/0", os.O_RDWR), b"escaped")
+    except OSError:
+        pass
+"""
+
+
+@every_level
+def test_a_prompt_that_comes_from_a_file_cannot_be_changed_through_its_descriptor(room: Room, level: Level) -> None:
+    """An open file can be opened again through /proc, whatever the cage shows of the file system."""
+    prompt = room.root / "prompt.xml"
+    prompt.write_bytes(b"the prompt")
+    with prompt.open("rb") as file, unprotected(room, OVERWRITE_INPUT, stdin=file) as careless:
+        careless.communicate()
+    assert prompt.read_bytes() == b"escapedmpt"
+    prompt.write_bytes(b"the prompt")
+    assert Job(room.request(OVERWRITE_INPUT, level, stdin=prompt)).run().exit_code == 0
+    assert (room.worktree / "got").read_bytes() == b"the prompt"
+    assert prompt.read_bytes() == b"the prompt"
+
+
 def test_the_control_for_prompts_a_plain_write_does_hang(room: Room) -> None:
     with unprotected(room, "import time\ntime.sleep(60)", stdin=subprocess.PIPE) as careless:
         assert careless.stdin is not None
@@ -227,17 +250,17 @@ def test_closing_the_terminal_leaves_no_orphan(room: Room, level: Level) -> None
         assert eventually(lambda: not processes_with(room.token), 2.0)
 
 
-def wardens_of(request: Request) -> list[int]:
-    """The processes that carry the job's tag and are not the program itself, by their command line."""
-    found = []
-    for entry in os.scandir("/proc"):
-        try:
-            tagged = f"PHASEGATE_JOB={request.tag}".encode() in Path(entry.path, "environ").read_bytes()
-            if tagged and b"phasegate.cage.warden" in Path(entry.path, "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
+def wardens_of(room: Room) -> list[int]:
+    """The ancestors of the job's processes that belong to the cage, nearest first."""
+    found: list[int] = []
+    for process in processes_with(room.token):
+        pid = process
+        while True:
+            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+            if pid <= 1 or b"phasegate.cage.warden" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                break
+            found.append(pid)
+    return list(dict.fromkeys(found))
 
 
 def test_at_level_none_a_killed_warden_is_noticed_and_its_job_is_ended(room: Room) -> None:
@@ -245,7 +268,7 @@ def test_at_level_none_a_killed_warden_is_noticed_and_its_job_is_ended(room: Roo
 
     def kill_warden() -> None:
         eventually((room.worktree / "daemon").exists)
-        for pid in wardens_of(request):
+        for pid in wardens_of(room):
             os.kill(pid, signal.SIGKILL)
 
     thread = threading.Thread(target=kill_warden)
@@ -259,7 +282,7 @@ def test_at_level_none_a_killed_warden_is_noticed_and_its_job_is_ended(room: Roo
 def test_at_level_none_what_outlives_us_and_the_warden_is_found_by_its_tag(room: Room) -> None:
     request = room.request(READY, Level.NONE, timeout_s=60.0)
     with start_orchestrator(room, request) as process:
-        wardens = wardens_of(request)
+        wardens = wardens_of(room)
         os.kill(process.pid, signal.SIGSTOP)  # so that neither can act for the other
         for pid in wardens:
             os.kill(pid, signal.SIGKILL)
@@ -299,7 +322,7 @@ def test_a_sandbox_whose_outer_process_is_killed_ends_with_it(room: Room, level:
 
     def kill_outermost() -> None:
         eventually((room.worktree / "daemon").exists)
-        os.kill(min(wardens_of(request)), signal.SIGKILL)
+        os.kill(wardens_of(room)[-1], signal.SIGKILL)
 
     thread = threading.Thread(target=kill_outermost)
     thread.start()

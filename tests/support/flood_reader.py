@@ -1,6 +1,7 @@
 """A reader of floods as a program of its own, so that its memory can be measured.
 
-`python flood_reader.py FILE [--naive]`: FILE holds the pickled request of a job. Prints by how many bytes the peak of its memory grew, and what it kept.
+`python flood_reader.py FILE [--naive]`: FILE holds the pickled request of a job. Prints by how many bytes the peak of
+its memory grew, and what it kept.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ def homes() -> list[str]:
         registered = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
         registered = "/"
-    found = [os.path.realpath(home) for home in (os.environ.get("HOME", ""), registered) if home.startswith("/")]
+    named = [os.path.normpath(home) for home in (os.environ.get("HOME", ""), registered) if home.startswith("/")]
+    found = [*named, *(os.path.realpath(home) for home in named)]  # /home is a link on some systems
     return list(dict.fromkeys(home for home in found if home != "/"))
 
 
@@ -136,7 +137,8 @@ def _way_to(program: str) -> list[str]:
             continue
         steps.append(step)
         if os.path.islink(step):
-            pending.append(os.path.join(os.path.realpath(os.path.dirname(step)), os.readlink(step)))
+            folder, target = os.path.dirname(step), os.readlink(step)
+            pending += [os.path.join(folder, target), os.path.join(os.path.realpath(folder), target)]
         else:
             pending.extend(_interpreter_of(step))
     return steps

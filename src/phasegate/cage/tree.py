@@ -28,8 +28,11 @@ def below(root: int, parent_of: dict[int, int]) -> list[int]:
 
 
 def signal_below(root: int, signal_number: int) -> None:
-    """Signal every descendant once, and nobody else: its number is pinned before its parentage is looked at (E09)."""
-    for pid in below(root, parents()):
+    """Signal every descendant once, and nobody else: its number is pinned before its parentage is looked at (E09).
+
+    The farthest first: one whose parent has just ended may count as somebody else's.
+    """
+    for pid in reversed(below(root, parents())):
         try:
             _signal_if_below(root, pid, signal_number)
         except OSError:

@@ -24,6 +24,7 @@ from phasegate.errors import ConfigError, EnvironmentUnavailable
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu")
 _MACHINE = ("/sys/devices/system",)  # programs count the processors there
+_OFTEN_LINKED = ("resolv.conf", "hosts", "localtime", "ssl/certs", "ssl/cert.pem", "ssl/ca-bundle.pem", "pki/tls/certs")
 _SHARED_MEMORY_BYTES = "1073741824"
 
 
@@ -107,13 +108,14 @@ def _system() -> tuple[str, ...]:
             arguments += ["--ro-bind", folder, folder]
     for folder in filter(os.path.isdir, _MACHINE):
         arguments += ["--ro-bind", folder, folder]
-    return (*arguments, *_name_server())
+    return (*arguments, *_linked_settings())
 
 
-def _name_server() -> list[str]:
-    """Where systemd keeps the resolver's settings, /etc has only a link to them."""
-    target = os.path.realpath("/etc/resolv.conf")
-    return [] if target.startswith("/etc/") or not os.path.isfile(target) else ["--ro-bind", target, target]
+def _linked_settings() -> list[str]:
+    """Settings of which /etc has only links: the name servers of systemd, the certificates of some systems."""
+    targets = [os.path.realpath(f"/etc/{name}") for name in _OFTEN_LINKED]
+    outside = [path for path in dict.fromkeys(targets) if not _is_inside(path, _SYSTEM) and os.path.exists(path)]
+    return [argument for path in outside for argument in ("--ro-bind", path, path)]
 
 
 def _mounts(command: tuple[str, ...], path: str, folders: Folders) -> dict[str, _Kind]:
@@ -121,7 +123,8 @@ def _mounts(command: tuple[str, ...], path: str, folders: Folders) -> dict[str, 
     found = [*reach.of_command(command, path, keep_out=writable), *reach.of_ourselves()]
     needed = [path for path in _widest(found) if not _is_inside(path, writable)]  # those are to stay writable
     named = [os.path.realpath(folder) for folder in folders.readable]
-    shown = [path for path in (*needed, *named) if not _is_inside(path, _SYSTEM) and os.path.exists(path)]
+    real = [os.path.realpath(path) for path in needed]  # /usr/local is a link to somewhere else on some systems
+    shown = [path for path in (*needed, *real, *named) if not _is_inside(path, _SYSTEM) and os.path.exists(path)]
     visible = [*shown, *writable, *_SYSTEM]
     secrets = [path for path in reach.secrets() if path not in named]
     hidden = [*secrets, *_private_settings(), *(os.path.realpath(path) for path in folders.hidden)]
