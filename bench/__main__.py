@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
-MODULES = ("hook", "answer_scan", "prompt_stream", "project_tree", "template_fill", "spec_check")
+MODULES = ("hook", "answer_scan", "prompt_stream", "project_tree", "template_fill", "spec_check", "agent_stream")
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 
