@@ -24,7 +24,7 @@ from phasegate.cage.job import Job
 from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
 from support import escape_attempts
-from support.caged import SANDBOXED, Room, python
+from support.caged import SANDBOXED, Room, need, python
 
 pytestmark = [
     pytest.mark.demand("D6.f", "D4.e"),
@@ -198,6 +198,7 @@ def attack_unprotected(name: str, control: World) -> None:
 
 @pytest.mark.parametrize(("level", "name"), CASES, ids=[f"{level}-{name}" for level, name in CASES])
 def test_nothing_gets_out_of_the_cage(tmp_path: Path, level: Level, name: str) -> None:
+    need(level)
     with world(tmp_path / "control", name) as control:
         attack_unprotected(name, control)
         works = control.escapes()
