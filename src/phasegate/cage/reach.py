@@ -10,7 +10,6 @@ import pwd
 import sys
 from collections.abc import Iterator
 
-import phasegate
 from phasegate.cage.environment import TOOLCHAIN_FOLDERS
 
 _PROGRAM_FOLDERS = ("bin", "sbin", "libexec", "shims")
@@ -37,7 +36,7 @@ def of_ourselves() -> list[str]:
 
 
 def package_folder() -> str:
-    return os.path.dirname(os.path.abspath(phasegate.__file__))
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def interpreter() -> str:
