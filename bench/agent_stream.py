@@ -14,7 +14,7 @@ from bench.measure import Row, in_turn
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
-from phasegate.cage.probe import probe
+from phasegate.cage.probe import holding
 from phasegate.cage.request import Request
 from phasegate.cage.run import run
 from phasegate.cage.stream import Lines, Stream
@@ -30,7 +30,7 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         room = Path(folder).resolve()
         (room / "worktree").mkdir()
-        starts = [_start(room, level) for level in Level if probe()[level].holds]
+        starts = [_start(room, level) for level in Level if holding(level).holds]
         return [*_stream(room), *starts, _git(room)]
 
 

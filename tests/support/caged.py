@@ -18,7 +18,7 @@ import pytest
 from phasegate.cage import reach
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.level import Level
-from phasegate.cage.probe import probe
+from phasegate.cage.probe import holding
 from phasegate.cage.request import Request
 
 SANDBOXED = [Level.WORKTREE, Level.OFFLINE]
@@ -65,7 +65,7 @@ def unprotected(room: Room, code: str, *arguments: str, **options: object) -> su
 
 def need(level: Level) -> None:
     """Skip, and say what could not be enforced, where this machine lacks the level."""
-    found = probe()[level]
+    found = holding(level)
     if not found.holds:
         pytest.skip(f"not enforceable here: level {level}: {found.why_not}")
 

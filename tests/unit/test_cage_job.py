@@ -12,6 +12,7 @@ import pytest
 
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
+from phasegate.cage.request import Request
 from phasegate.cage.stream import Stream
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from support.caged import ALL_LEVELS, Room, eventually, make_room, processes_with
@@ -161,11 +162,13 @@ def test_both_streams_are_logged_up_to_a_cap(room: Room, level: Level) -> None:
 def test_many_jobs_run_at_once_and_each_keeps_to_itself(room: Room, level: Level) -> None:
     outcomes: dict[int, str] = {}
 
-    def one(number: int) -> None:
-        request = room.program(("sh", "-c", f"cat; echo {number}; sleep 0.2; echo {number}"), level, stdin=b"in\n")
-        outcomes[number] = Job(request).run().stdout.text
+    def request(number: int) -> Request:
+        return room.program(("sh", "-c", f"cat; echo {number}; sleep 0.2; echo {number}"), level, stdin=b"in\n")
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(6)]
+    def run(number: int, job: Job) -> None:
+        outcomes[number] = job.run().stdout.text
+
+    threads = [threading.Thread(target=run, args=(number, Job(request(number)))) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:

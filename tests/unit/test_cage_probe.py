@@ -14,10 +14,10 @@ from phasegate.cage.probe import Holding, choose, probe
 from phasegate.errors import EnvironmentUnavailable
 
 
-def holding(monkeypatch: pytest.MonkeyPatch, *levels: Level) -> None:
+def on_a_machine_with(monkeypatch: pytest.MonkeyPatch, *levels: Level) -> None:
     """A machine that has these levels and no others."""
     found = {level: Holding(level, level in levels, "bubblewrap is not installed") for level in Level}
-    monkeypatch.setattr(probing, "probe", lambda: found)
+    monkeypatch.setattr(probing, "holding", found.__getitem__)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def holding(monkeypatch: pytest.MonkeyPatch, *levels: Level) -> None:
 def test_by_default_the_strongest_level_is_taken_that_holds_and_leaves_what_is_needed(
     monkeypatch: pytest.MonkeyPatch, holds: list[Level], needs_network: bool, expected: Level
 ) -> None:
-    holding(monkeypatch, *holds)
+    on_a_machine_with(monkeypatch, *holds)
     assert choose(None, needs_network) is expected
 
 
@@ -42,14 +42,14 @@ def test_by_default_the_strongest_level_is_taken_that_holds_and_leaves_what_is_n
 def test_a_configured_level_that_does_not_hold_is_refused_with_a_hint(
     monkeypatch: pytest.MonkeyPatch, level: Level
 ) -> None:
-    holding(monkeypatch, Level.NONE)
+    on_a_machine_with(monkeypatch, Level.NONE)
     with pytest.raises(EnvironmentUnavailable, match="bubblewrap is not installed") as refused:
         choose(level, needs_network=False)
     assert refused.value.hint
 
 
 def test_a_configured_level_is_never_weakened(monkeypatch: pytest.MonkeyPatch) -> None:
-    holding(monkeypatch, *Level)
+    on_a_machine_with(monkeypatch, *Level)
     assert choose(Level.OFFLINE, needs_network=True) is Level.OFFLINE
     assert choose(Level.NONE, needs_network=False) is Level.NONE
 

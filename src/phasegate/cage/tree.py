@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as _signal
+else:
+    import _signal  # `signal` imports enum: 5 ms
+
 SIGKILL = 9
 
 
@@ -43,21 +49,17 @@ def _signal_if_below(root: int, pid: int, signal_number: int) -> None:
     if sys.platform != "linux":
         os.kill(pid, signal_number)
         return
-    pinned = os.pidfd_open(pid)
+    try:
+        pinned = os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno == errno.ENOSYS and pid in below(root, _line_of(pid)):
+            os.kill(pid, signal_number)  # a kernel before 5.3: looked at and signalled with nothing in between
+        return
     try:
         if pid in below(root, _line_of(pid)):
-            _send_pinned(pinned, signal_number)
+            _signal.pidfd_send_signal(pinned, signal_number)
     finally:
         os.close(pinned)
-
-
-def _send_pinned(pinned: int, signal_number: int) -> None:
-    if TYPE_CHECKING:
-        import signal as _signal
-    else:
-        import _signal  # `signal` imports enum: 5 ms
-    if sys.platform == "linux":
-        _signal.pidfd_send_signal(pinned, signal_number)
 
 
 def _line_of(pid: int) -> dict[int, int]:

@@ -30,7 +30,6 @@ _LINUX = sys.platform == "linux"
 _GIVE_UP_S = 5.0
 _LENGTH_BYTES = 8
 _REPORT_FD = 3
-_MOST_DESCRIPTORS = 1 << 20
 # The kernel looks for memory among agents before it looks among people's programs, ours included (M05).
 _OOM_SCORE = b"700"
 
@@ -149,7 +148,8 @@ class _Watch:
 
     def _finish(self) -> None:
         """End whatever is left, then report: what comes after the report was written by nobody of ours."""
-        if not _LINUX:
+        if not _LINUX:  # nobody's orphans come to us here: what still can be seen is ended first
+            tree.signal_below(os.getpid(), tree.SIGKILL)
             _kill_group(self._pid)
         if self._status is None:
             self._status = _end_first(self._pid)
@@ -240,7 +240,7 @@ def _close_all_but(failure: int) -> int:
     """Only 0, 1, 2 and the failure pipe, which closes by itself on exec, stay open (D11)."""
     if failure != _REPORT_FD:
         os.dup2(failure, _REPORT_FD, inheritable=False)
-    os.closerange(_REPORT_FD + 1, _MOST_DESCRIPTORS)
+    os.closerange(_REPORT_FD + 1, 1 << 20 if _LINUX else os.sysconf("SC_OPEN_MAX"))  # one call on Linux, many elsewhere
     return _REPORT_FD
 
 
