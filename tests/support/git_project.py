@@ -32,10 +32,10 @@ FILES = {
 def git(folder: Path, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
     """Plain git, as a person or an agent runs it."""
     environment = {**os.environ, **(env or {})}
-    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, env=environment)
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, env=environment)
     if check and done.returncode != 0:
-        raise AssertionError(f"git {' '.join(arguments)}: {done.stderr}")
-    return done.stdout
+        raise AssertionError(f"git {' '.join(arguments)}: {os.fsdecode(done.stderr)}")
+    return os.fsdecode(done.stdout)
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -5,6 +5,7 @@ The record of it lies in our own folder of the person's git directory, never in 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -93,10 +94,10 @@ def records_folder(repository: Repository, name: str) -> Path:
 def read_record(folder: Path) -> Record | None:
     """The record in one of our folders; None if there is none."""
     try:
-        return msgspec.json.decode((folder / "record.json").read_bytes(), type=Record)
+        return msgspec.convert(json.loads((folder / "record.json").read_bytes()), Record)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise StateConflict(
             f"{folder}/record.json is damaged: {error}", "Remove that folder, and the checkout."
         ) from error
@@ -105,7 +106,7 @@ def read_record(folder: Path) -> Record | None:
 def write_record(folder: Path, record: Record) -> None:
     """Replace a record: a reader sees the old or the new one."""
     fresh = folder / "record.json.new"
-    fresh.write_bytes(msgspec.json.encode(record))
+    fresh.write_text(json.dumps(msgspec.to_builtins(record)))  # `json` can write names that are no text, msgspec cannot
     fresh.replace(folder / "record.json")
 
 

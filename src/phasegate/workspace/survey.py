@@ -105,7 +105,11 @@ class _Walk:
                     and about.st_size & LOW == size
                 ) or (mode == GIT_LINK and stat.S_ISDIR(about.st_mode)):
                     continue
-                self._changed(descriptor, entry.name, prefix + entry.name, about, was)
+                if stat.S_ISDIR(about.st_mode):
+                    self._lost.append(prefix + entry.name)
+                    unknown.append((entry.name, True))
+                else:
+                    self._changed(descriptor, entry.name, prefix + entry.name, about, was)
         return unknown, seen
 
     def _unknown(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
