@@ -185,10 +185,12 @@ def test_reading_the_state_of_packages_grows_with_their_number(location: Locatio
         with open_record(location) as store:
             rows = [package_changed(Package(feature, f"WP{n}", "a title", "DOING")) for n in range(packages)]
             store.append_now(feature, TS, rows)
-            started = time.process_time()
-            for _ in range(20):
-                assert len(store.packages(feature)) == packages
-            return time.process_time() - started
+            return min(once(store, feature, packages) for _ in range(20))
+
+    def once(store: Store, feature: str, packages: int) -> float:
+        started = time.process_time()
+        assert len(store.packages(feature)) == packages
+        return time.process_time() - started
 
     assert cpu_s(4000) < 10 * cpu_s(500)
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from phasegate.agents.caged import finished_of, job_request
 from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
 from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished, Harness, Task
@@ -231,8 +229,7 @@ def _note_end(trails: Trails, assigned: Assigned, ended: Ended) -> Seal:
 
 
 def _ended_row(started: JobRow, ended: Ended, prompt: Path) -> Event:
-    row = msgspec.structs.replace(
-        started,
+    row = started._replace(
         ended=now(),
         outcome=str(ended.end),
         prompt_hash=_digest(prompt.read_bytes()),
