@@ -23,7 +23,7 @@ from phasegate.record.reader import Reader, read_store
 from phasegate.record.row_events import job_ended, job_started, package_changed
 from phasegate.record.rows import Event, Job, Package
 from phasegate.record.schema import SCHEMA, Schema
-from phasegate.record.store import MovedOn, open_store
+from phasegate.record.store import MovedOn, Store, open_store
 from support.record import FEATURE, STORE_ID, TS, append_numbers, event, make_record, make_repository, open_record
 
 WRITER = """
@@ -31,7 +31,7 @@ import sys
 from pathlib import Path
 from phasegate.record.location import Location
 from phasegate.record.rows import Event
-from phasegate.record.store import MovedOn, open_store
+from phasegate.record.store import MovedOn, Store, open_store
 root, state, times = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 with open_store(Location(root, root / ".git", state), "unused", "now") as store:
     for _ in range(times):
