@@ -1,17 +1,26 @@
-"""`phasegate demo`: what this version can show, in a throw-away folder, each claim checked on the way."""
+"""`phasegate demo`: what this version can do, in a throw-away folder, each claim checked on the way."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import shutil
 from collections.abc import Iterator
+from importlib.resources import as_file, files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
 
+from phasegate.cage.environment import scrubbed
+from phasegate.cage.run import run
+from phasegate.engine.dispatch import dispatch
+from phasegate.engine.packages import find_package, load_plan
+from phasegate.engine.project import open_project, opened_store
 from phasegate.prompts.assemble import Request, assemble
 from phasegate.prompts.skeletons import skeletons_of
+from phasegate.record.audit import verify
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.gate import Demands, Evidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Step, Workflow, advance, apply_gate, complete, start, state_view
@@ -41,8 +50,9 @@ ANSWERS = {
 def demo(keep: Path | None) -> int:
     """Show the product at work in a throw-away folder.
 
-    This version has the rules, the prompts and the answer parser. It runs no agents yet: the answers below are samples.
-    Every step checks its own outcome; a wrong one ends the demo with exit code 1.
+    It needs no key and no network. A work package is really carried out, by an agent that plays a scenario; the engine
+    that takes a whole feature through its phases is not in this version. Every step checks its own outcome; a wrong one
+    ends the demo with exit code 1.
 
     \b
     Examples:
@@ -52,8 +62,11 @@ def demo(keep: Path | None) -> int:
     with TemporaryDirectory() as room:
         folder = keep or Path(room)
         folder.mkdir(parents=True, exist_ok=True)
-        click.echo("Phasegate demo. It shows rules, prompts and answers; this version runs no agents yet.")
-        failed = [claim for step in (_prompt, _answers, _workflow) for claim, holds in step(folder) if not holds]
+        click.echo(
+            "Phasegate demo: a work package carried out for real, by a scripted agent. Whole features come later."
+        )
+        steps = (_prompt, _answers, _workflow, _package)
+        failed = [claim for step in steps for claim, holds in step(folder) if not holds]
     click.echo(
         f"\n{len(failed)} of the claims above do not hold: {', '.join(failed)}" if failed else "\nAll claims hold."
     )
@@ -101,6 +114,44 @@ def _workflow(_: Path) -> Iterator[tuple[str, bool]]:
             _suggest(now, "gate-passed")
         now = _workflow_of(complete(now) if now.is_last_phase else advance(now))
     _suggest(now, "workflow-completed")
+
+
+def _package(folder: Path) -> Iterator[tuple[str, bool]]:
+    click.echo("\n4. A work package in a caged worktree: a false success, a requested change, then DONE")
+    repository = folder / "repository"
+    _make_repository(repository)
+    project = open_project(repository)
+    with opened_store(project) as store:
+        load_plan(project, store, repository / "kitty-specs/001-greeting")
+        one = find_package(store, "WP01", None)
+        report = dispatch(project, store, one, agent=None, say=lambda line: click.echo(f"      {line}"))
+    yield _claim(
+        f"{report.package} is {report.state} after {report.round} rounds", report.accepted and report.round == 3
+    )
+    work = _git(repository, "log", "--format=%s", f"main..{report.branch}").splitlines()
+    yield _claim(f"{report.branch} has the agent's {len(work)} commits", len(work) == 3)
+    yield _claim("main and its checkout are untouched", _git(repository, "status", "--porcelain", "--ignored=no") == "")
+    audit = verify(project.location)
+    yield _claim(f"the audit trail verifies: {audit.entries} entries", not audit.problems)
+
+
+def _make_repository(folder: Path) -> None:
+    """A small real project under git, from the files that ship with us."""
+    shipped = files("phasegate.prompts") / "demo"
+    with as_file(shipped) as source:
+        shutil.copytree(source, folder)
+    for path in folder.glob("*.py.txt"):
+        path.rename(path.with_suffix(""))
+    _git(folder, "init", "--quiet", "--initial-branch=main")
+    _git(folder, "add", "--all")
+    _git(folder, "-c", "user.name=Demo", "-c", "user.email=demo@example.invalid", "commit", "--quiet", "-m", "Begin")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = run(["git", *arguments], cwd=folder, env=scrubbed(given={"GIT_CONFIG_GLOBAL": os.devnull}))
+    if done.exit_code:
+        raise click.ClickException(f"git {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout.decode(errors="replace")
 
 
 def _suggest(now: Workflow, event: str) -> None:
