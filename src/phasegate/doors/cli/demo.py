@@ -18,6 +18,7 @@ from phasegate.cage.run import run
 from phasegate.engine.dispatch import dispatch
 from phasegate.engine.packages import find_package, load_plan
 from phasegate.engine.project import open_project, opened_store
+from phasegate.errors import ConfigError
 from phasegate.prompts.assemble import Request, assemble
 from phasegate.prompts.skeletons import skeletons_of
 from phasegate.record.audit import verify
@@ -61,10 +62,10 @@ def demo(keep: Path | None) -> int:
     """
     with TemporaryDirectory() as room:
         folder = keep or Path(room)
+        if keep and keep.exists() and any(keep.iterdir()):
+            raise ConfigError(f"{keep} is not empty", "name a new folder")
         folder.mkdir(parents=True, exist_ok=True)
-        click.echo(
-            "Phasegate demo: a work package carried out for real, by a scripted agent. Whole features come later."
-        )
+        click.echo("Phasegate demo: a work package is carried out for real, by a scripted agent.")
         steps = (_prompt, _answers, _workflow, _package)
         failed = [claim for step in steps for claim, holds in step(folder) if not holds]
     click.echo(
@@ -121,13 +122,14 @@ def _package(folder: Path) -> Iterator[tuple[str, bool]]:
     repository = folder / "repository"
     _make_repository(repository)
     project = open_project(repository)
+    # The heads of the audit trail are kept outside the repository; those of a demo go with it.
+    project = project._replace(location=project.location._replace(state_home=folder / "state"))
     with opened_store(project) as store:
         load_plan(project, store, repository / "kitty-specs/001-greeting")
         one = find_package(store, "WP01", None)
         report = dispatch(project, store, one, agent=None, say=lambda line: click.echo(f"      {line}"))
-    yield _claim(
-        f"{report.package} is {report.state} after {report.round} rounds", report.accepted and report.round == 3
-    )
+    done = report.accepted and report.round == 3
+    yield _claim(f"{report.package} is {report.state} after {report.round} rounds", done)
     work = _git(repository, "log", "--format=%s", f"main..{report.branch}").splitlines()
     yield _claim(f"{report.branch} has the agent's {len(work)} commits", len(work) == 3)
     yield _claim("main and its checkout are untouched", _git(repository, "status", "--porcelain", "--ignored=no") == "")
