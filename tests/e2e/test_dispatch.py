@@ -178,6 +178,8 @@ def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
     assert seen["env"]["AGILEPLUS_WP_ID"] == "WP01"
     assert "AGILEPLUS_CONTEXT" in seen["env"]
     assert project.git("log", "-1", "--format=%s", WP01) == "WP01: Do WP01"
+    assert project.dispatch().state is State.DONE
+    assert len(project.jobs()) == 2, "what is done is not done again"
 
 
 @pytest.mark.demand("D1.b", "D11.a")

@@ -170,7 +170,7 @@ def make_project(
     """A repository on `main` with a plan of these documents. `agent` and `run` are more lines of those tables."""
     root, scenario = folder / "repo", folder / "scenario.json"
     documents = packages or {"WP01": package()}
-    actor = harness or f'harness = "scripted"\ncommand = [{json.dumps(str(scenario))}]'
+    actor = harness or f'harness = "scripted"\nscenario = {json.dumps(str(scenario))}'
     config = f"[agents.actor]\n{actor}\n{agent}\n[run]\n{run}\n"
     tasks = {f"kitty-specs/{SLUG}/tasks/{name}.md": text for name, text in documents.items()}
     make_repository(root, {**files, **tasks, "phasegate.toml": config})

@@ -50,6 +50,7 @@ class Agent(Settings, frozen=True):
     template: TemplatePrefix | None = None  # None: from the harness
     num_agents: AtLeastOne = 1
     env: tuple[VariableName, ...] = ()
+    scenario: Text | None = None  # of a scripted agent, from the root of the repository
 
 
 class Run(Settings, frozen=True):

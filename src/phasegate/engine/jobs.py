@@ -140,7 +140,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
     )
     of_package = Package(package.work_package_id, package.sequence)
     envelope = make_envelope(assigned.job, package.feature_slug, places, config, of_package, assigned.share)
-    agent = AgentConfig(assigned.agent, settings.command, settings.env)
+    agent = AgentConfig(assigned.agent, settings.command, settings.env, settings.scenario or "")
     return Task(
         envelope=envelope,
         agent=agent,
