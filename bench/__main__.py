@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
-MODULES = ("hook", "project_tree", "prompt_stream", "template_fill")
+MODULES = ("hook", "answer_scan", "prompt_stream", "project_tree", "template_fill", "spec_check")
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 

@@ -157,8 +157,12 @@ def _items_of_agent(workflow: _Workflow | None, phase: str | None) -> tuple[str,
     key = workflow.phases[workflow.index] if phase is None else phase
     if key not in workflow.phases:
         return _FALLBACK
-    review = _OWN_REVIEWS.get(key, f"Review {_phase_noun(key)} artifacts")
-    return workflow.after(workflow.phases.index(key)), review, UTILITY_ACTIVE
+    return workflow.after(workflow.phases.index(key)), own_review(key), UTILITY_ACTIVE
+
+
+def own_review(key: str) -> str:
+    """[2] of a phase agent's own block."""
+    return _OWN_REVIEWS.get(key, f"Review {_phase_noun(key)} artifacts")
 
 
 def _phase_noun(key: str) -> str:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from phasegate.rules.gate import Verdict
 from phasegate.rules.template import VARIABLES, AgentPhase
+from phasegate.rules.verdict import Verdict
 
 SECTIONS = ("Identity & Role", "Core Principles", "Workflow Context")
 _EVERYWHERE = ("PROJECT_CONTEXT", "PROJECT_STRUCTURE", "ARTIFACTS")

@@ -27,6 +27,19 @@ def show(data: object, text: str, as_json: bool) -> None:
         click.echo(text)
 
 
+def printable(text: object) -> str:
+    """A file name, or any text from outside, without what could steer a terminal or break a line (M01)."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
+
+
+def current_folder() -> Path:
+    """Where the person is."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigError("the current folder is gone", "change into one that exists") from error
+
+
 def read_input(source: str) -> bytes:
     """The bytes of a file, or of stdin for `-`; a file that cannot be read is the person's to mend."""
     if source == "-":
