@@ -67,6 +67,14 @@ def test_the_project_comes_before_the_package_and_the_agent_before_base(tmp_path
     assert load_system_template("CURSOR", "plan", root=tmp_path) == load_system_template("BASE", "plan", root=tmp_path)
 
 
+@pytest.mark.demand("T1.a", "T1.f")
+def test_a_configured_prefix_without_a_template_of_its_own_takes_base(tmp_path: Path) -> None:
+    found = find_template("AIDER", "plan", root=tmp_path, configured={"AIDER"})
+    assert found.path == SHIPPED_FOLDER / "BASE-plan.md"
+    put(tmp_path, "AIDER-plan.md", "its own")
+    assert find_template("AIDER", "plan", root=tmp_path, configured={"AIDER"}).text == "its own"
+
+
 @pytest.mark.demand("T1.b")
 def test_a_template_of_the_agents_own_is_no_fallback(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "phasegate"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ class Request(NamedTuple):
     paths: Sequence[str] = ()
     documents: Sequence[str] = ()  # what is to be written
     budget_tokens: int | None = None
+    configured: Collection[str] = ()  # prefixes that the project's configuration names
 
 
 class Source(NamedTuple):
@@ -122,7 +123,7 @@ def read_pieces(sources: Sequence[Source], budget_tokens: int | None) -> list[Pi
 
 def system_prompt(request: Request) -> System:
     """The template of agent and phase with its variables. What changes between rounds is only pointed at (P3)."""
-    template = find_template(request.agent, request.phase, root=request.root)
+    template = find_template(request.agent, request.phase, root=request.root, configured=request.configured)
     context, cut, left_out = _project_context(request)
     values = {
         "PROJECT_CONTEXT": context,

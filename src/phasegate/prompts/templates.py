@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,13 +35,18 @@ def load_system_template(agent: str, phase: str, *, root: str | Path | None = No
     return find_template(agent, phase, root=root).text
 
 
-def find_template(agent: str, phase: str, *, root: str | Path | None = None) -> Template:
-    """The first that exists: the project's for the agent, its BASE, the shipped one for the agent, the shipped BASE."""
+def find_template(
+    agent: str, phase: str, *, root: str | Path | None = None, configured: Collection[str] = ()
+) -> Template:
+    """The first that exists: the project's for the agent, its BASE, the shipped one for the agent, the shipped BASE.
+
+    `configured` names agents that the project knows besides the usual ones, by their `template` keys.
+    """
     name = template_name(agent, phase)
     if name is None:
         raise _no_such_name(agent, phase)
     folder = project_folder(project_root() if root is None else Path(root))
-    for wanted, where in _places(name, folder):
+    for wanted, where in _places(name, folder, known=name.agent in KNOWN_AGENTS or name.agent in configured):
         template = _read(wanted, where)
         if template:
             if wanted != name:
@@ -50,10 +55,10 @@ def find_template(agent: str, phase: str, *, root: str | Path | None = None) -> 
     raise _not_found(name)
 
 
-def _places(name: TemplateName, project: Path) -> Iterator[tuple[TemplateName, Path]]:
+def _places(name: TemplateName, project: Path, known: bool) -> Iterator[tuple[TemplateName, Path]]:
     base = TemplateName(BASE, name.phase)
     yield name, project
-    if name.agent not in KNOWN_AGENTS:
+    if not known:
         return  # an agent that nobody configured and nobody wrote a template for
     yield base, project
     yield name, SHIPPED_FOLDER

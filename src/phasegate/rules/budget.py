@@ -105,7 +105,8 @@ def _fit_tightly(pieces: Sequence[Piece], costs: Sequence[int], room: int, marke
     lasting = [index for index in ranked if not pieces[index].kind.value.changes]
     first = _place(pieces, costs, changing, room, marker)
     used = sum(kept.tokens for kept in first)
-    return first + _place(pieces, costs, lasting, room - max(used, room // RESERVE), marker)
+    kept_free = max(used, room // RESERVE) if changing else 0
+    return first + _place(pieces, costs, lasting, room - kept_free, marker)
 
 
 def _place(pieces: Sequence[Piece], costs: Sequence[int], ranked: Sequence[int], room: int, marker: str) -> list[_Kept]:
