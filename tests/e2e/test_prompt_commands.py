@@ -212,3 +212,16 @@ def test_help_has_examples(project: Path) -> None:
         *(["template", name] for name in ("list", "show", "lint", "metadata", "eject")),
     ):
         assert b"Example" in phasegate(*command, "--help", cwd=project).stdout
+
+
+def test_the_prompt_of_a_recorded_run_is_shown_byte_for_byte(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    folder = tmp_path / ".phasegate/jobs/some-job"
+    folder.mkdir(parents=True)
+    (folder / "prompt.xml").write_bytes(b"<prompt>\n</prompt>")
+    command = [sys.executable, "-m", "phasegate", "prompt", "show", "--job"]
+    shown = subprocess.run([*command, "some-job"], cwd=tmp_path, capture_output=True, timeout=60)
+    assert (shown.returncode, shown.stdout.rstrip(b"\n")) == (0, b"<prompt>\n</prompt>")
+    for missing in ("another-job", "../../x", ""):
+        shown = subprocess.run([*command, missing], cwd=tmp_path, capture_output=True, timeout=60)
+        assert (shown.returncode, shown.stdout) == (2, b"")

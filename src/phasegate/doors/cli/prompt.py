@@ -11,9 +11,12 @@ from pathlib import Path
 import click
 
 from phasegate.doors.cli.render import json_option, read_input
+from phasegate.errors import ConfigError
 from phasegate.prompts.assemble import Assembled, Request, Source, as_parts, assemble, read_pieces
 from phasegate.prompts.stream import write_xml
 from phasegate.prompts.templates import project_root
+from phasegate.record.location import locate
+from phasegate.rules.artifact_path import require_slug
 from phasegate.rules.budget import Cut, Kind, Piece
 from phasegate.rules.hidden import Hidden, visible
 from phasegate.rules.phase import required_artifacts
@@ -31,24 +34,26 @@ def prompt() -> None:
 
 
 @prompt.command()
-@click.argument("instructions")
-@click.option("--phase", required=True, help="plan, challenge, implement, review or archive.")
-@click.option("--agent", required=True, help="Whose template: claude, codex, gemini, ...")
+@click.argument("instructions", required=False)
+@click.option("--phase", help="plan, challenge, implement, review or archive.")
+@click.option("--agent", help="Whose template: claude, codex, gemini, ...")
 @click.option("--file", "files", multiple=True, metavar="F", help="A file of the repository, as context.")
 @click.option("--artifact", "artifacts", multiple=True, metavar="F", help="A document of an earlier phase.")
 @click.option("--thought", "thoughts", multiple=True, metavar="TEXT", help="A thought, as context.")
 @click.option("--budget", type=click.IntRange(min=1), metavar="N", help="At most so many tokens, by our estimate.")
 @click.option("--workflow-phase", metavar="KEY", help="Skeletons of what this phase writes, like 01-requirements.")
+@click.option("--job", metavar="ID", help="The prompt that this recorded run was given; alone.")
 @json_option
 def show(
-    instructions: str,
-    phase: str,
-    agent: str,
+    instructions: str | None,
+    phase: str | None,
+    agent: str | None,
     files: tuple[str, ...],
     artifacts: tuple[str, ...],
     thoughts: tuple[str, ...],
     budget: int | None,
     workflow_phase: str | None,
+    job: str | None,
     as_json: bool,
 ) -> None:
     """Write the XML for INSTRUCTIONS to stdout; `-` takes them from stdin.
@@ -60,7 +65,14 @@ def show(
     Examples:
       phasegate prompt show --phase plan --agent gemini "Add login"
       phasegate prompt show --phase review --agent codex --file src/login.py --budget 50000 "Review this"
+      phasegate prompt show --job 3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d
     """
+    if job is not None:
+        sys.stdout.buffer.write(_recorded(job))
+        _end_line()
+        return
+    if instructions is None or phase is None or agent is None:
+        raise click.UsageError("Give --phase, --agent and instructions; or --job alone.")
     text = read_input("-").decode("utf-8", "surrogateescape") if instructions == "-" else _as_utf8(instructions)
     documents = _documents(phase, workflow_phase)
     root = project_root()
@@ -75,6 +87,15 @@ def show(
         return
     assembled = assemble(request, [*read_pieces(sources, budget), *pieces])
     _show(assembled, as_json)
+
+
+def _recorded(job: str) -> bytes:
+    """The prompt that a run was given, byte for byte."""
+    folder = locate(Path.cwd(), os.environ).folder / "jobs" / require_slug(job, "job id")
+    try:
+        return (folder / "prompt.xml").read_bytes()
+    except OSError:
+        raise ConfigError(f"there is no recorded run {job}", "phasegate audit show lists them") from None
 
 
 def _as_utf8(argument: str) -> str:
