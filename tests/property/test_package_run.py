@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from phasegate.rules.answer_words import Verdict
 from phasegate.rules.package_run import (
     Cleaned,
     End,
@@ -26,7 +27,6 @@ from phasegate.rules.package_run import (
     decide,
     fold,
 )
-from phasegate.rules.verdict import Verdict
 from phasegate.rules.work_package import MOVES, State
 
 Path = tuple[Happened, ...]

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from phasegate import ContextItem, TemplateNotFound, UnifiedPrompt, inject_variables, load_system_template
+from phasegate import ContextItem, TemplateNotFound, UnifiedPrompt, inject_variables, load_system_template, parse_answer
 from phasegate.prompts.assemble import Request, system_prompt
 from phasegate.prompts.templates import SHIPPED_FOLDER
 
@@ -58,6 +58,8 @@ def test_instruction_for_outputting_review_markers(tmp_path: Path) -> None:
     assert "You MUST output <review>PASS</review> or <review>NEEDS_REVISION</review>" in text
     assert "<review>REJECTED</review>" in text
     assert "- REJECTED: " in text
+    for verdict in ("PASS", "NEEDS_REVISION", "REJECTED"):
+        assert parse_answer(f"Findings: none\n\n<review>{verdict}</review>\n", "challenge").verdict == verdict
 
 
 # Unified Prompt System

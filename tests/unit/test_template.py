@@ -12,6 +12,7 @@ import pytest
 
 from phasegate import inject_variables, load_system_template
 from phasegate.prompts.templates import SHIPPED_FOLDER, find_template, project_root, shipped_templates
+from phasegate.rules.answer_words import ALLOWED
 from phasegate.rules.template import (
     PREFIX_OF_HARNESS,
     VARIABLES,
@@ -22,7 +23,7 @@ from phasegate.rules.template import (
     name_of_file,
     prefix_of,
 )
-from phasegate.rules.template_lint import MANDATORY_VARIABLES, PERMITTED_VERDICTS, SECTIONS, lint
+from phasegate.rules.template_lint import MANDATORY_VARIABLES, SECTIONS, lint
 from support.prompt_schemas import SYSTEM_TEMPLATE_METADATA
 
 GOOD_PLAN = """# Planning
@@ -140,7 +141,7 @@ def test_a_shipped_template_has_its_sections_directives_and_answers(template) ->
         assert any(word in text for word in directive.split("|")), directive
     for variable in MANDATORY_VARIABLES[phase]:
         assert f"{{{{{variable}}}}}" in text
-    assert {f"<review>{verdict}</review>" for verdict in PERMITTED_VERDICTS[phase]} <= set(text.split("\n"))
+    assert {f"<review>{verdict}</review>" for verdict in ALLOWED[phase]} <= set(text.split("\n"))
 
 
 @pytest.mark.demand("T3.b", "T3.e")

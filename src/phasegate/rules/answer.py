@@ -13,10 +13,11 @@ import msgspec
 
 from phasegate.errors import ConfigError
 from phasegate.rules.answer_reading import Reading, read
-from phasegate.rules.answer_scan import Kind, Marker, TaskStatus, Verdict
+from phasegate.rules.answer_scan import Kind, Marker
+from phasegate.rules.answer_words import ALLOWED, TaskStatus, Verdict
 from phasegate.rules.result import Response
 from phasegate.rules.untrusted_text import strip_escapes
-from phasegate.rules.verdict import ALLOWED, AnswerError, judge
+from phasegate.rules.verdict import AnswerError, judge
 
 _MOST_OF_A_KIND = 5
 _MOST_BLOCKERS = 50

@@ -15,27 +15,11 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
+from phasegate.rules.answer_words import TaskStatus, Verdict
 from phasegate.rules.lookalike import REVIEW, spells_review
 
 _Search = Callable[[str, int], re.Match[str] | None]
 _Ahead = tuple[int, re.Match[str], _Search]
-
-
-class Verdict(StrEnum):
-    """What a review can say, the more severe the later."""
-
-    PASS = "PASS"  # noqa: S105 - no password
-    NEEDS_REVISION = "NEEDS_REVISION"
-    NEEDS_CHANGES = "NEEDS_CHANGES"
-    REJECTED = "REJECTED"
-    MAJOR_ISSUES = "MAJOR_ISSUES"
-
-
-class TaskStatus(StrEnum):
-    """What an implementer can say about a task."""
-
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
 
 
 class Kind(StrEnum):

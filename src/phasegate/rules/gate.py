@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from phasegate.rules.verdict import Verdict
+from phasegate.rules.answer_words import Verdict
 
 STOPPING = frozenset({Verdict.REJECTED, Verdict.MAJOR_ISSUES})
 

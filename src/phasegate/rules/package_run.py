@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from phasegate.rules.verdict import Verdict
+from phasegate.rules.answer_words import Verdict
 from phasegate.rules.work_package import State
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from phasegate.rules.answer_words import ALLOWED, TaskStatus, Verdict
 from phasegate.rules.template import VARIABLES, AgentPhase
-from phasegate.rules.verdict import Verdict
 
 SECTIONS = ("Identity & Role", "Core Principles", "Workflow Context")
 _EVERYWHERE = ("PROJECT_CONTEXT", "PROJECT_STRUCTURE", "ARTIFACTS")
@@ -18,15 +18,6 @@ MANDATORY_VARIABLES: dict[AgentPhase, tuple[str, ...]] = {
     AgentPhase.REVIEW: _EVERYWHERE,
     AgentPhase.ARCHIVE: _EVERYWHERE,
 }
-_JUDGED = (Verdict.PASS, Verdict.NEEDS_CHANGES, Verdict.MAJOR_ISSUES)
-PERMITTED_VERDICTS: dict[AgentPhase, tuple[Verdict, ...]] = {
-    AgentPhase.PLAN: (Verdict.PASS, Verdict.NEEDS_REVISION),
-    AgentPhase.CHALLENGE: (Verdict.PASS, Verdict.NEEDS_REVISION, Verdict.REJECTED),
-    AgentPhase.IMPLEMENT: (),
-    AgentPhase.REVIEW: _JUDGED,
-    AgentPhase.ARCHIVE: _JUDGED,
-}
-TASK_STATUSES = ("COMPLETED", "FAILED")
 _VERDICT_WORD = {verdict: re.compile(rf"\b{verdict}\b") for verdict in Verdict}
 _BRACES = re.compile(r"\{\{([^{}\n]*)\}\}")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -87,12 +78,11 @@ def _unknown(name: str) -> tuple[str, str]:
 
 
 def _markers(phase: AgentPhase, template: str) -> Iterator[Finding]:
-    permitted = PERMITTED_VERDICTS[phase]
-    for verdict in permitted:
-        if f"<review>{verdict}</review>" not in template:
-            yield Finding(1, "missing-marker", f"<review>{verdict}</review> is not asked for")
     for verdict in Verdict:
-        if verdict not in permitted and verdict in template and (match := _VERDICT_WORD[verdict].search(template)):
+        if verdict in ALLOWED[phase]:
+            if f"<review>{verdict}</review>" not in template:
+                yield Finding(1, "missing-marker", f"<review>{verdict}</review> is not asked for")
+        elif verdict in template and (match := _VERDICT_WORD[verdict].search(template)):
             line = _line_of(template, match.start())
             yield Finding(line, "foreign-verdict", f"{verdict} is no answer of the phase {phase}")
     if phase is AgentPhase.IMPLEMENT:
@@ -102,7 +92,7 @@ def _markers(phase: AgentPhase, template: str) -> Iterator[Finding]:
 def _task_markers(template: str) -> Iterator[Finding]:
     if (at := template.find("<review")) >= 0:
         yield Finding(_line_of(template, at), "foreign-verdict", "an implementer gives no verdict: no <review>")
-    for status in TASK_STATUSES:
+    for status in TaskStatus:
         if '<task_status id="' not in template or f">{status}</task_status>" not in template:
             yield Finding(1, "missing-marker", f'<task_status id="X.Y">{status}</task_status> is not asked for')
 

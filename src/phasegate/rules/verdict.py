@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
 from phasegate.rules.answer_reading import Reading
-from phasegate.rules.answer_scan import Verdict as Verdict
+from phasegate.rules.answer_words import ALLOWED, Verdict
 from phasegate.rules.lookalike import encoded_reviews
 
 
@@ -29,14 +29,6 @@ class Judgement(NamedTuple):
 
 
 _SEVERITY = {verdict: rank for rank, verdict in enumerate(Verdict)}
-_REVIEWING = frozenset({Verdict.PASS, Verdict.NEEDS_CHANGES, Verdict.MAJOR_ISSUES})
-ALLOWED: Mapping[str, frozenset[Verdict]] = {
-    "plan": frozenset({Verdict.PASS, Verdict.NEEDS_REVISION}),
-    "challenge": frozenset({Verdict.PASS, Verdict.NEEDS_REVISION, Verdict.REJECTED}),
-    "implement": frozenset(),
-    "review": _REVIEWING,
-    "archive": _REVIEWING,
-}
 _NEEDS_NO_MARKER = frozenset({"plan", "implement"})
 
 

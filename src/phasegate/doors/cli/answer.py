@@ -6,7 +6,7 @@ import click
 
 from phasegate.doors.cli.render import read_input, show
 from phasegate.rules.answer import parse_answer
-from phasegate.rules.verdict import ALLOWED
+from phasegate.rules.answer_words import ALLOWED
 
 
 @click.group()

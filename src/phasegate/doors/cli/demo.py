@@ -23,11 +23,11 @@ from phasegate.prompts.assemble import Request, assemble
 from phasegate.prompts.skeletons import skeletons_of
 from phasegate.record.audit import verify
 from phasegate.rules.answer import parse_answer
+from phasegate.rules.answer_words import Verdict
 from phasegate.rules.gate import Demands, Evidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Step, Workflow, advance, apply_gate, complete, start, state_view
 from phasegate.rules.next_steps import next_steps
 from phasegate.rules.phase import required_artifacts
-from phasegate.rules.verdict import Verdict
 from phasegate.rules.workflow import WORKFLOWS, gate_name, resolve_display_name
 
 ROUNDS = 3
