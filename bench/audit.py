@@ -29,9 +29,10 @@ FEATURE, TS = "001-user-login", "2026-03-01T10:15:34Z"
 
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as room:
-        location = make_repository(Path(room))
+        busy, location = make_repository(Path(room) / "busy"), make_repository(Path(room) / "filled")
+        with open_store(busy, "bench", TS) as store:
+            durable = durable_rows(busy, store, Path(room))
         with open_store(location, "bench", TS) as store:
-            durable = durable_rows(location, store, Path(room))
             fill(location, store, entries=1000, trails=20, lines=50)
         return [*durable, verify_row(location, "audit verify, 1 000 entries and 1 000 trail lines")]
 
@@ -39,6 +40,7 @@ def rows() -> list[Row]:
 def make_repository(room: Path) -> Location:
     """A repository whose state directory is in the same place."""
     root = room / "repository"
+    root.mkdir(parents=True)
     subprocess.run(["git", "init", "--quiet", str(root)], check=True)
     return Location(root, root / ".git", room / "state" / "phasegate")
 

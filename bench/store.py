@@ -40,7 +40,6 @@ def rows() -> list[Row]:
 
 def fill(room: Path, packages: int) -> Location:
     """A journal with three steps a package."""
-    room.mkdir()
     location = make_repository(room)
     with open_store(location, "bench", TS) as store:
         for state in ("PLANNED", "DOING", "FOR_REVIEW"):

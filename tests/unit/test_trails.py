@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,34 +68,56 @@ def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypa
     assert verify(location).ok
 
 
+class Written:
+    """Takes batches; fails the first so many times."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.batches: list[list[int]] = []
+        self.failures = failures
+
+    def __call__(self, items: list[int], durable: Callable[[], None]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(28, "No space left on device")
+        self.batches.append(items)
+        durable()
+
+
 def test_a_lone_thread_does_not_wait_for_others() -> None:
-    batches: list[list[int]] = []
-    commit: GroupCommit[int] = GroupCommit(batches.append)
+    written = Written()
+    commit = GroupCommit(written)
     for number in range(5):
         commit.submit(lambda number=number: number)  # type: ignore[misc]
-    assert batches == [[0], [1], [2], [3], [4]]
+    assert written.batches == [[0], [1], [2], [3], [4]]
 
 
 def test_after_a_failed_write_nothing_claims_to_be_durable() -> None:
-    def full(_: list[int]) -> None:
-        raise OSError(28, "No space left on device")
-
-    written: list[list[int]] = []
-    commit: GroupCommit[int] = GroupCommit(full)
-    for _ in range(2):
+    written = Written(failures=1)
+    commit = GroupCommit(written)
+    for _ in range(3):
         with pytest.raises(OSError, match="No space"):
             commit.submit(lambda: 1)
-        commit._write_out = written.append
-    assert written == []
+    assert written.batches == []
+
+
+def test_a_failure_behind_the_durable_point_fails_the_next_and_not_this_one() -> None:
+    def fails_late(items: list[int], durable: Callable[[], None]) -> None:
+        durable()
+        raise OSError(28, "No space left on device")
+
+    commit = GroupCommit(fails_late)
+    commit.submit(lambda: 1)
+    with pytest.raises(OSError, match="No space"):
+        commit.submit(lambda: 2)
 
 
 def test_an_entry_that_cannot_be_made_harms_no_other() -> None:
-    written: list[list[int]] = []
-    commit: GroupCommit[int] = GroupCommit(written.append)
+    written = Written()
+    commit = GroupCommit(written)
     with pytest.raises(ZeroDivisionError):
         commit.submit(lambda: 1 // 0)
     commit.submit(lambda: 1)
-    assert written == [[1]]
+    assert written.batches == [[1]]
 
 
 def test_the_log_outside_stays_small(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,8 +153,11 @@ def test_a_pipe_in_place_of_a_trail_is_an_error_and_no_wait(location: Location) 
         trails.open(FEATURE, "job-p")
         trail_of(location, "job-p").parent.mkdir()
         os.mkfifo(trail_of(location, "job-p"))
+        trails.write("job-p", TS, wrote("a.py", 1))  # durable in the log; the file comes after it
         with pytest.raises(EnvironmentUnavailable, match="cannot be written"):
-            trails.write("job-p", TS, wrote("a.py", 1))
+            trails.write("job-p", TS, wrote("a.py", 2))
+        with pytest.raises(EnvironmentUnavailable, match="to its end"):
+            trails.close("job-p")
 
 
 def test_a_trail_whose_log_was_lost_is_closed_as_unwitnessed(location: Location) -> None:

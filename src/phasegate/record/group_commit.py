@@ -23,10 +23,12 @@ class _Batch(Generic[T]):
 class GroupCommit(Generic[T]):
     """Hands items to `write_out` in batches, in the order in which they were prepared.
 
-    After a failed batch nothing is written any more: what follows it must not claim to be durable.
+    `write_out` gets the items and a function, to be called when they are durable: then the threads that brought them go
+    on, while it may finish what nobody waits for. The next batch begins when it has returned. After a failed batch
+    nothing is written any more: what follows it must not claim to be durable.
     """
 
-    def __init__(self, write_out: Callable[[list[T]], None]) -> None:
+    def __init__(self, write_out: Callable[[list[T], Callable[[], None]], None]) -> None:
         self._write_out = write_out
         self._mutex = Lock()
         self._pending: _Batch[T] = _Batch()
@@ -36,7 +38,7 @@ class GroupCommit(Generic[T]):
         self._failed: BaseException | None = None
 
     def submit(self, prepare: Callable[[], T]) -> None:
-        """Prepare an item, one thread at a time, and have it written out. Raises what the writing raised."""
+        """Prepare an item, one thread at a time, and have it made durable. Raises what that raised."""
         with self._mutex:
             mine = self._pending
             mine.items.append(prepare())
@@ -77,20 +79,30 @@ class GroupCommit(Generic[T]):
     def _commit(self, mine: _Batch[T]) -> None:
         try:
             if not self._failed:
-                self._write_out(mine.items)
+                self._write_out(mine.items, lambda: self._release(mine))
         except BaseException as error:
             self._failed = error
         finally:
-            with self._mutex:
-                mine.done, mine.error = True, self._failed
-                self._last_size = len(mine.items)
-                following = self._pending.waiting
-                if following:
-                    following.pop(0).release()  # the next to lead
-                else:
-                    self._leading = False
-            for gate in mine.waiting:
-                gate.release()
+            self._release(mine)
+            self._hand_over(len(mine.items))
+
+    def _release(self, mine: _Batch[T]) -> None:
+        """Let the threads of a batch go on: with the error, if it is not durable."""
+        with self._mutex:
+            if mine.done:
+                return
+            mine.done, mine.error = True, self._failed
+        for gate in mine.waiting:
+            gate.release()
+
+    def _hand_over(self, size: int) -> None:
+        with self._mutex:
+            self._last_size = size
+            following = self._pending.waiting
+            if following:
+                following.pop(0).release()  # the next to lead
+            else:
+                self._leading = False
 
 
 def _taken() -> Lock:

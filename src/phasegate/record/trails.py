@@ -7,6 +7,7 @@ trail is made durable, its end goes into the journal, and the log forgets it. A 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, Self
@@ -117,13 +118,14 @@ class Trails:
         except OSError as error:
             raise EnvironmentUnavailable(f"the audit trail cannot be written: {error}", "check the disk") from error
 
-    def _write_out(self, entries: list[_Waiting]) -> None:
+    def _write_out(self, entries: list[_Waiting], durable: Callable[[], None]) -> None:
         lines: dict[_Trail, list[bytes]] = {}
         for trail, line, _ in entries:
             lines.setdefault(trail, []).append(line)
         last = {trail: then_at for trail, _, then_at in entries}
         with self._disk:
             self._spool.add(batch([(trail.at.job, line) for trail, line, _ in entries]), durable=True)
+            durable()  # nobody waits for the rest: the log holds it
             for trail, then_at in last.items():
                 trail.write(b"".join(lines[trail]), then_at)
             if self._spool.size > RESTART_BEYOND_BYTES:
@@ -139,6 +141,10 @@ class Trails:
         """End a job's trail: durable as a whole. The seal belongs into the journal, and then call `forget`."""
         with self._disk:
             trail = self._open[job]
+            if trail.written != trail.at:
+                raise EnvironmentUnavailable(
+                    f"the trail of job {job} could not be written to its end", "check the disk"
+                )
             trail.write(b"", trail.at)  # also an empty trail is a file
             trail.sync()
             os.close(trail.descriptor)
