@@ -25,6 +25,7 @@ def job_request(
     context = (Path(path) for path in task.envelope.context_paths)
     return Request(
         argv=launch.argv,
+        command=launch.argv,  # the person configured it: it stays readable wherever it lies
         cwd=task.checkout,
         folder=folder,
         tag=tag,
