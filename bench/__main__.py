@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
+<<<<<<< HEAD
 MODULES = (
     "hook",
     "answer_scan",
@@ -20,6 +21,9 @@ MODULES = (
     "audit",
     "store",
 )
+=======
+MODULES = ("hook", "scope_check", "workspace")
+>>>>>>> workspace
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 

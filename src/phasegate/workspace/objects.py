@@ -85,7 +85,7 @@ def _import(repository: Repository, stream: Iterable[bytes]) -> list[str]:
 
 
 def _commit(number: int, commit: NewCommit) -> Iterator[bytes]:
-    message = commit.message.replace("\0", "").encode(errors="surrogateescape")
+    message = (commit.message.replace("\0", "").rstrip("\n") + "\n").encode(errors="replace")
     yield b"commit refs/made\nmark :%d\n" % number
     yield b"author %s\ncommitter %s\n" % (_signature(commit.author), _signature(commit.committer))
     yield b"data %d\n%s\n" % (len(message), message)

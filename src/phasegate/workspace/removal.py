@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from phasegate.workspace.disk import folder_beneath, names_in, opened_folder
@@ -64,13 +65,14 @@ class Room:
 @contextmanager
 def removal_room(beside: Path) -> Iterator[Room]:
     """A room in a folder, emptied and gone at the end, together with those that a dead process left there."""
-    own = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=beside))
     try:
-        with opened_folder(own) as descriptor:
+        with ExitStack() as stack:
+            descriptor = None
+            while descriptor is None:  # somebody may take it for a left one before we hold it
+                descriptor = _held(stack, Path(tempfile.mkdtemp(prefix=_PREFIX, dir=beside)))
             yield Room(descriptor)
     finally:
-        for left in beside.glob(_PREFIX + "*"):
-            _clear(left)
+        _clear_all(beside)
 
 
 def remove_tree(path: Path) -> None:
@@ -79,11 +81,24 @@ def remove_tree(path: Path) -> None:
         room.take(above, path.name)
 
 
-def _clear(room: Path) -> None:
-    with suppress(FileNotFoundError):
-        with opened_folder(room) as descriptor:
-            Room(descriptor).empty()
-        room.rmdir()
+def _held(stack: ExitStack, room: Path) -> int | None:
+    """A descriptor of a room with a lock on it; None if its owner lives, or it is gone."""
+    try:
+        descriptor = stack.enter_context(opened_folder(room))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor if room.stat().st_ino == os.fstat(descriptor).st_ino else None
+    except (BlockingIOError, FileNotFoundError):
+        return None
+
+
+def _clear_all(beside: Path) -> None:
+    """Empty and remove every room whose owner is done or dead."""
+    for room in beside.glob(_PREFIX + "*"):
+        with ExitStack() as stack, suppress(FileNotFoundError):
+            descriptor = _held(stack, room)
+            if descriptor is not None:
+                Room(descriptor).empty()
+                room.rmdir()
 
 
 def _is_folder(folder: int, name: str) -> bool:

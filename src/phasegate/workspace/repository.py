@@ -55,9 +55,7 @@ def open_repository(folder: Path) -> Repository:
     lines = os.fsdecode(said.stdout).splitlines()
     if not said.ok or len(lines) != len(wanted):
         reason = said.stderr.decode(errors="replace").strip() or "its path holds a line break"
-        raise ConfigError(
-            f"{folder} is not a repository to work in: {reason}", "Go to a repository, or `git init` one."
-        )
+        raise ConfigError(f"{folder} is no repository to work in: {reason}", "Go to a repository, or `git init` one.")
     return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])
 
 

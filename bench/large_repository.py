@@ -1,0 +1,45 @@
+"""A repository with many files, made in a second or two: its objects only, no files."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from phasegate.workspace.git import Identity
+from phasegate.workspace.making import Terms
+from phasegate.workspace.objects import Signature
+from phasegate.workspace.repository import Repository, open_repository
+from phasegate.workspace.upkeep import open_feature
+
+SLUG = "001-large"
+US = Signature(Identity("Bench", "bench@localhost"), 1_800_000_000)
+TERMS = Terms(Identity("agent", "agent@localhost"), US, ("WP01.md",))
+_MEMORY = Path("/dev/shm")
+
+
+@contextmanager
+def large_repository(files: int) -> Iterator[Repository]:
+    """A repository whose `main` has so many small files, 50 in a folder."""
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as room:
+        root = Path(room) / "project"
+        subprocess.run(["git", "init", "--quiet", "-b", "main", str(root)], check=True)
+        subprocess.run(["git", "fast-import", "--quiet"], cwd=root, input=_stream(files), check=True)
+        repository = open_repository(root)
+        open_feature(repository, SLUG, "main")
+        yield repository
+
+
+def path_of(number: int) -> str:
+    return f"package{number // 2500:02}/module{number // 50 % 50:02}/file{number % 50:02}.py"
+
+
+def _stream(files: int) -> bytes:
+    head = b"commit refs/heads/main\ncommitter Bench <bench@localhost> 1800000000 +0000\ndata 5\nBegin\n"
+    parts = [head]
+    for number in range(files):
+        content = f"# file {number}\n".encode() * 12
+        parts.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path_of(number).encode(), len(content), content))
+    return b"".join(parts)

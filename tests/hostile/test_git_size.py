@@ -1,0 +1,86 @@
+"""An agent that fills its checkout is stopped by a limit, and the checkout can be removed (M04)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from phasegate.workspace.changes import TooMuch, observe
+from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.disk import Limits
+from phasegate.workspace.upkeep import Removed, Unsaved, remove_checkout
+from support.git_project import US, make_checkout, make_repository
+
+TEN_GB = 10 * 1024**3
+
+
+def _many_files(checkout: Checkout, count: int) -> None:
+    for folder in range(count // 1000):
+        (checkout.folder / f"d{folder}").mkdir()
+        for number in range(1000):
+            os.close(os.open(checkout.folder / f"d{folder}/{number}", os.O_CREAT | os.O_WRONLY))
+
+
+def _sparse_file(checkout: Checkout, count: int) -> None:
+    with (checkout.folder / "src/huge.bin").open("wb") as file:
+        file.truncate(TEN_GB)
+
+
+def _deep_folders(checkout: Checkout, count: int) -> None:
+    folder = os.open(checkout.folder, os.O_RDONLY)
+    for _ in range(2000):
+        os.mkdir("deeper", dir_fd=folder)
+        below = os.open("deeper", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [(_many_files, "files"), (_sparse_file, "a file of"), (_deep_folders, "folders inside")],
+    ids=["many files", "a sparse file", "deep folders"],
+)
+def test_a_flood_is_a_limit_that_is_named_and_can_be_removed(
+    tmp_path: Path, make: Callable[[Checkout, int], None], what: str
+) -> None:
+    checkout = make_checkout(make_repository(tmp_path / "project"))
+    make(checkout, 3000)
+    limits = Limits(files=1000)
+    found = observe(checkout, limits=limits)
+    assert isinstance(found, TooMuch)
+    assert what in found.what
+    if make is not _many_files:  # below the limits of a real run
+        assert isinstance(remove_checkout(checkout, US), Unsaved)
+        assert checkout.folder.exists()
+    assert remove_checkout(checkout, US, discard=True) == Removed(None)
+    assert [*(checkout.folder.parent).iterdir()] == []
+
+
+def test_the_cost_of_a_look_grows_with_the_files(tmp_path: Path) -> None:
+    def cost(count: int) -> float:
+        checkout = make_checkout(make_repository(tmp_path / f"project{count}"))
+        _many_files(checkout, count)
+        return min(_cpu_s(checkout) for _ in range(3))
+
+    small, large = cost(1_000), cost(8_000)
+    assert large < 12 * small
+
+
+def _cpu_s(checkout: Checkout) -> float:
+    start = time.process_time()
+    observe(checkout)
+    return time.process_time() - start
+
+
+@pytest.mark.long
+def test_a_million_files_are_a_limit(tmp_path: Path) -> None:
+    checkout = make_checkout(make_repository(tmp_path / "project"))
+    _many_files(checkout, 1_000_000)
+    assert isinstance(observe(checkout), TooMuch)
+    assert remove_checkout(checkout, US, discard=True) == Removed(None)
+    assert [*(checkout.folder.parent).iterdir()] == []
