@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
-<<<<<<< HEAD
 MODULES = (
     "hook",
     "answer_scan",
@@ -20,10 +19,9 @@ MODULES = (
     "agent_stream",
     "audit",
     "store",
+    "scope_check",
+    "workspace",
 )
-=======
-MODULES = ("hook", "scope_check", "workspace")
->>>>>>> workspace
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 
