@@ -39,6 +39,8 @@ check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/phasegate agent-file check src/phasegate/prompts/agent_files
+	@$(BIN)/phasegate template lint src/phasegate/prompts/templates/system
 	@$(BIN)/python tools/traceability.py --check
 
 format: $(VENV)/.dev ## format the code and mend what ruff can mend

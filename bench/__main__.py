@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
-MODULES = ("hook", "audit", "store")
+MODULES = ("hook", "answer_scan", "prompt_stream", "project_tree", "template_fill", "spec_check", "audit", "store")
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 

@@ -1,0 +1,64 @@
+"""Paths inside a repository: which are safe to name at all, and which two would be one file elsewhere."""
+
+from __future__ import annotations
+
+import re
+from unicodedata import normalize
+
+LONGEST_PATH, LONGEST_NAME = 1024, 255
+# Nearly all paths: nothing below can be wrong with one of these.
+_ORDINARY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+
+
+def path_problem(path: str) -> str | None:
+    """Why a path is not plainly one file inside the tree; None if it is (J01, J03)."""
+    if _ORDINARY.fullmatch(path) and len(path) <= LONGEST_NAME:
+        return None
+    if not path:
+        return "is empty"
+    if not path.isprintable():
+        return "holds a control, invisible or undecodable character"
+    if "\\" in path or "`" in path:
+        return "holds a backslash or a backtick"
+    if path[0] in "/~-" or path[1:2] == ":":
+        return "is absolute, or starts with ~ or -"
+    return _segment_problem(path)
+
+
+def _segment_problem(path: str) -> str | None:
+    segments = path.split("/")
+    if any(segment in ("", ".", "..") for segment in segments):
+        return "holds an empty, `.` or `..` part"
+    if any(_is_git_directory(segment) for segment in segments):
+        return "names a git directory"
+    if any(segment != segment.strip() for segment in segments):
+        return "has a part that begins or ends with a blank"
+    if len(path.encode()) > LONGEST_PATH or any(len(segment.encode()) > LONGEST_NAME for segment in segments):
+        return "is too long"
+    return None
+
+
+def _is_git_directory(segment: str) -> bool:
+    """`.git` in any spelling that some file system takes for it: case, trailing dots, short name, stream."""
+    return segment.casefold().partition(":")[0].rstrip(". ") in (".git", "git~1")
+
+
+def names_git_directory(path: str) -> bool:
+    """Whether any part of a path is a git directory."""
+    return any(_is_git_directory(segment) for segment in path.split("/"))
+
+
+def fold(path: str) -> str:
+    """The form in which case twins and NFC/NFD twins are equal (D05)."""
+    if path.isascii():
+        return path.lower()
+    return normalize("NFC", normalize("NFD", path).casefold())
+
+
+def ancestors(path: str) -> list[str]:
+    """The path itself and every folder above it, nearest first."""
+    found = [path]
+    while (cut := path.rfind("/")) > 0:
+        path = path[:cut]
+        found.append(path)
+    return found

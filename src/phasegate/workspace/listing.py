@@ -1,0 +1,38 @@
+"""Which files a repository has, as git sees them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from phasegate.errors import EnvironmentUnavailable
+
+TIMEOUT_S = 120
+# Nothing that the repository or the person configured is run or changes the answer.
+_SETTINGS = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.excludesFile=/dev/null", "core.quotePath=false")
+_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+
+
+def list_files(root: Path) -> list[str]:
+    """The tracked files and those that are neither tracked nor ignored; none outside a repository."""
+    settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+    command = ["git", *settings, "ls-files", "-z", "--deduplicate", "--cached", "--others", "--exclude-standard"]
+    environment = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT}
+    try:
+        found = subprocess.run(
+            command,
+            cwd=root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise EnvironmentUnavailable("git was not found", "install git 2.38 or later") from error
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentUnavailable(f"git took more than {TIMEOUT_S} s to list the files of {root}") from error
+    listed = b"" if found.returncode else found.stdout
+    return listed.decode("utf-8", "surrogateescape").split("\0")[:-1]
