@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
+<<<<<<< HEAD
 MODULES = (
     "hook",
     "answer_scan",
@@ -22,6 +23,9 @@ MODULES = (
     "scope_check",
     "workspace",
 )
+=======
+MODULES = ("hook", "answer_scan", "prompt_stream", "project_tree", "template_fill", "spec_check", "audit", "store")
+>>>>>>> record
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 
