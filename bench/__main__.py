@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
-<<<<<<< HEAD
 MODULES = (
     "hook",
     "answer_scan",
@@ -23,9 +22,6 @@ MODULES = (
     "scope_check",
     "workspace",
 )
-=======
-MODULES = ("hook", "answer_scan", "prompt_stream", "project_tree", "template_fill", "spec_check", "audit", "store")
->>>>>>> record
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 
