@@ -14,6 +14,7 @@ from phasegate.rules.work_package import State
 from support.caged import processes_with
 from support.dispatch_project import (
     FEATURE,
+    FILES,
     SLUG,
     WP01,
     DispatchProject,
@@ -134,6 +135,7 @@ envelope = json.load(sys.stdin)
 names = [name for name in os.environ if name.startswith("AGILEPLUS_")]
 seen = {"envelope": envelope, "env": {name: os.environ[name] for name in names}, "cwd": os.getcwd()}
 seen["document"] = pathlib.Path(envelope["prompt_path"]).read_text()
+seen["context"] = [pathlib.Path(path).read_text() for path in envelope["context_paths"]]
 seen["prompt"] = pathlib.Path(os.environ["AGILEPLUS_PROMPT"]).read_text()[:8]
 if os.environ["PHASEGATE_PHASE"] == "review":
     print("<review>PASS</review>")
@@ -145,13 +147,19 @@ else:
 """
 
 
-@pytest.mark.demand("D1.a", "D1.c", "D1.d", "D1.g", "D3.h", "D7.c", "D7.d", "D8.f")
+@pytest.mark.demand("D1.a", "D1.c", "D1.d", "D1.g", "D3.h", "D7.c", "D7.d", "D8.f", "D16.a", "D16.b")
 def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
     program = tmp_path / "agent.py"
     program.write_text(SAVES)
     harness = f'harness = "command"\ncommand = {json.dumps([sys.executable, str(program)])}\ntimeout_s = 60'
     document = package(files=[FORM, "src/seen.json"])
-    project = make_project(tmp_path, {"WP01": document}, harness=harness)
+    documents = {
+        f"kitty-specs/{SLUG}/spec.md": "listed by name",
+        f"kitty-specs/{SLUG}/plan.md": "---\naudience: [developers]\n---\nnot for agents",
+        "ARCHITECTURE.md": "---\naudience: [agents, developers]\n---\nfor agents too",
+        "GOVERNANCE.md": "not listed, and says nothing",
+    }
+    project = make_project(tmp_path, {"WP01": document}, harness=harness, files={**FILES, **documents})
     assert project.dispatch().state is State.DONE
     seen: dict[str, Any] = json.loads(project.git("show", f"{FEATURE}:src/seen.json"))
     (job, _) = project.jobs()
@@ -162,7 +170,7 @@ def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
         "wp_sequence": 1,
         "wp_id": "WP01",
         "prompt_path": f"{worktree}/WP01.md",
-        "context_paths": seen["envelope"]["context_paths"],
+        "context_paths": [str(project.root / f"kitty-specs/{SLUG}/spec.md"), str(project.root / "ARCHITECTURE.md")],
         "worktree_path": worktree,
         "config": {
             "kind": "command",
@@ -176,7 +184,8 @@ def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
     assert seen["prompt"] == "<prompt>"
     assert seen["env"]["AGILEPLUS_JOB_ID"] == job.id
     assert seen["env"]["AGILEPLUS_WP_ID"] == "WP01"
-    assert "AGILEPLUS_CONTEXT" in seen["env"]
+    assert seen["env"]["AGILEPLUS_CONTEXT"].split(":") == seen["envelope"]["context_paths"]
+    assert seen["context"] == ["listed by name", documents["ARCHITECTURE.md"]]
     assert project.git("log", "-1", "--format=%s", WP01) == "WP01: Do WP01"
     assert project.dispatch().state is State.DONE
     assert len(project.jobs()) == 2, "what is done is not done again"

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from phasegate.agents.envelope import Share
 from phasegate.config import Agent
+from phasegate.engine.context_documents import context_documents
 from phasegate.engine.jobs import Assigned, Ended, run_job, started_row
 from phasegate.engine.packages import PackageJournal, Planned, allowed_paths, refuse_unready
 from phasegate.engine.project import Project, new_id, now
@@ -406,6 +407,7 @@ class _Dispatch:
             instructions(phase, values),
             tuple(self._pieces(phase, action)),
             tuple(blobs_of(self._project.repository, self._start())),
+            tuple(one.path for one in context_documents(self._project, package.feature_slug)),
             share,
         )
 
@@ -422,11 +424,8 @@ class _Dispatch:
     def _pieces(self, phase: str, action: Action) -> Iterator[Piece]:
         """What the agent is shown besides the code: the package, the feature's documents, the findings."""
         yield Piece(Kind.TASKS, self._document_name, self._document)
-        folder = self._project.features / self._package.feature_slug
-        for name in ("proposal.md", "spec.md", "plan.md", "architecture.md", "test-strategy.md"):
-            path = folder / name
-            if path.is_file() and not path.is_symlink():
-                yield Piece(Kind.ARTIFACT, name, path.read_text(encoding="utf-8", errors="replace"))
+        for document in context_documents(self._project, self._package.feature_slug):
+            yield Piece(Kind.ARTIFACT, document.name, document.text)
         if phase == "review":
             yield Piece(
                 Kind.REVISED, "change.diff", diff_text(self._project.repository, self._start(), self._run.commit)

@@ -54,6 +54,7 @@ class Assigned(NamedTuple):
     instructions: str
     pieces: Sequence[Piece]
     paths: Sequence[str]
+    context: tuple[Path, ...] = ()  # the documents that the envelope names
     share: Share | None = None
 
 
@@ -130,7 +131,7 @@ def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder
 
 def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) -> Task:
     package, settings = assigned.package, assigned.settings
-    places = Places(project.root, project.worktrees, assigned.checkout, assigned.document)
+    places = Places(project.root, project.worktrees, assigned.checkout, assigned.document, assigned.context)
     config = EnvelopeConfig(
         harness.kind,
         int(settings.timeout_s),
