@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
+from tempfile import TemporaryFile
 
+from phasegate.cage.run import run
 from phasegate.errors import EnvironmentUnavailable
 
 TIMEOUT_S = 120
@@ -19,20 +20,10 @@ def list_files(root: Path) -> list[str]:
     settings = [part for setting in _SETTINGS for part in ("-c", setting)]
     command = ["git", *settings, "ls-files", "-z", "--deduplicate", "--cached", "--others", "--exclude-standard"]
     environment = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT}
-    try:
-        found = subprocess.run(
-            command,
-            cwd=root,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise EnvironmentUnavailable("git was not found", "install git 2.38 or later") from error
-    except subprocess.TimeoutExpired as error:
-        raise EnvironmentUnavailable(f"git took more than {TIMEOUT_S} s to list the files of {root}") from error
-    listed = b"" if found.returncode else found.stdout
-    return listed.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    with TemporaryFile() as listed:  # a pipe of many small reads would cost as much as all of the tree (measured)
+        done = run(command, cwd=root, env=environment, timeout_s=TIMEOUT_S, stdout_to=listed.fileno())
+        if done.timed_out:
+            raise EnvironmentUnavailable(f"git took more than {TIMEOUT_S} s to list the files of {root}")
+        listed.seek(0)
+        paths = listed.read() if done.ok else b""
+    return paths.decode("utf-8", "surrogateescape").split("\0")[:-1]
