@@ -244,5 +244,5 @@ def test_a_program_starts_with_signals_as_a_shell_would_give_them(room: Room, le
     if sys.platform == "linux":
         blocked, ignored = Job(room.request(code, level)).run().stdout.text.split()
         assert int(blocked, 16) == 0
-        # Python itself, as the payload, ignores SIGPIPE and SIGXFSZ and nothing else.
-        assert int(ignored, 16) == 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
+        # Python itself, as the payload, ignores SIGPIPE and SIGXFSZ and nothing else. Signal 32 is the C library's own.
+        assert int(ignored, 16) & 0x7FFFFFFF == 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)

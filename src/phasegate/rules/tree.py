@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from phasegate.rules.tokens import estimate_tokens
 
 SHOWN = 60  # entries of one folder; the rest is counted
 _JOINED = 8  # folders on one row
+_LAST = "\U0010ffff"  # sorts behind every other character
 _MISSES = 20  # folders that do not fit, until no other is tried
 
 
@@ -22,15 +24,22 @@ class FoldPhrases(NamedTuple):
 
 
 class _Folder:
-    """A folder: its files, its folders, and how many lie below it at any depth."""
+    """A folder: its first files, its folders, and how many lie in it and below it at any depth."""
 
-    __slots__ = ("file_count", "files", "folder_count", "folders")
+    __slots__ = ("file_count", "files", "folder_count", "folders", "own_count")
 
-    def __init__(self, files: list[str]) -> None:
-        self.files = files
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.own_count = 0
         self.folders: dict[str, _Folder] = {}
-        self.file_count = len(files)
+        self.file_count = 0
         self.folder_count = 0
+
+    def take(self, names: list[str], count: int) -> None:
+        """More files, in order: as many names as can ever be shown, and how many there are."""
+        self.files += names[: SHOWN - len(self.files)]
+        self.own_count += count
+        self.file_count += count
 
     def add(self, name: str, folder: _Folder) -> None:
         self.folders[name] = folder
@@ -66,25 +75,40 @@ def project_tree(paths: Iterable[str], room_tokens: int, phrases: FoldPhrases) -
 
 
 def _root(paths: Iterable[str]) -> _Folder:
-    files: defaultdict[str, list[str]] = defaultdict(list, {"": []})
-    current, names = "", files[""]
-    for path in paths:
-        folder, _, name = path.rpartition("/")
-        if folder != current:  # git lists by folder: most paths lie beside the one before
-            current, names = folder, files[folder]
-        names.append(name)
-    _add_ancestors(files)
-    folders = {name: _Folder(found) for name, found in files.items()}
-    for name in sorted(filter(None, folders), key=len, reverse=True):  # what lies below has the longer name
+    """All folders, by one walk over the sorted paths; files that lie together are taken together."""
+    listed = sorted(paths)
+    folders: defaultdict[str, _Folder] = defaultdict(_Folder)
+    mixed: set[str] = set()
+    at = 0
+    while at < len(listed):
+        folder = listed[at].rpartition("/")[0]
+        end = at + 1 if folder in mixed else _end_of_run(listed, at, folder)
+        if end == at + 1:
+            mixed.add(folder)
+        start = len(folder) + 1 if folder else 0
+        folders[folder].take([path[start:] for path in listed[at : min(end, at + SHOWN)]], end - at)
+        at = end
+    return _linked(folders)
+
+
+def _end_of_run(listed: list[str], at: int, folder: str) -> int:
+    """Where the paths below a folder end, if all of them lie directly in it; else just behind the first one."""
+    below = folder + "/" if folder else ""
+    end = bisect_left(listed, below + _LAST, at)
+    slashes = "".join(listed[at:end]).count("/")
+    return end if slashes == (end - at) * below.count("/") else at + 1
+
+
+def _linked(folders: defaultdict[str, _Folder]) -> _Folder:
+    """Put every folder into the one above it, the deepest first: what lies below has the longer name."""
+    root = folders[""]
+    for name in [*folders]:
+        while name and (name := name.rpartition("/")[0]) not in folders:
+            folders[name] = _Folder()
+    for name in sorted(filter(None, folders), key=len, reverse=True):
         parent, _, last = name.rpartition("/")
         folders[parent].add(last, folders[name])
-    return folders[""]
-
-
-def _add_ancestors(files: defaultdict[str, list[str]]) -> None:
-    for name in [*files]:
-        while name and (name := name.rpartition("/")[0]) not in files:
-            files[name] = []
+    return root
 
 
 def _fitting_rows(row: _Row, limits: Iterable[int], room_tokens: int, phrases: FoldPhrases) -> list[_Row] | None:
@@ -104,7 +128,7 @@ def _rows(folder: _Folder, depth: int, limit: int, phrases: FoldPhrases) -> list
     room = limit - len(rows)
     rows += [_Row(depth, visible(name)) for name in sorted(folder.files)[:room] if name]
     rest = [folder.folders[name] for name in names[limit:]]
-    files = sum(one.file_count for one in rest) + max(0, len(folder.files) - room)
+    files = sum(one.file_count for one in rest) + max(0, folder.own_count - room)
     if rest or files:
         rows.append(_Row(depth, "", _counts(files, sum(one.folder_count + 1 for one in rest), phrases)))
     return rows

@@ -118,13 +118,19 @@ def run(arguments: list[str]) -> int:
 
 
 def _reader_has_gone() -> int:
-    """`phasegate ... | head` is no error; the interpreter must not complain when it flushes stdout at its end."""
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - it lives as long as the process
+    """`phasegate ... | head` is no error."""
+    _drop_output()
     return 0
+
+
+def _drop_output() -> None:
+    """What is still buffered goes nowhere: the interpreter flushes stdout at its end, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _disk_is_full(error: OSError) -> int:
     """Whatever was to be written, stdout included, the machine has no room for it."""
+    _drop_output()
     unavailable = EnvironmentUnavailable(f"cannot write: {error.strerror}", "make room, or send the output elsewhere")
     show_error(unavailable)
     return unavailable.exit_code
