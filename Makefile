@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-long check format bench bench-peers lock traceability clean
+.PHONY: help demo test test-long check format bench lock traceability clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -39,6 +39,8 @@ check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/phasegate agent-file check src/phasegate/prompts/agent_files
+	@$(BIN)/phasegate template lint src/phasegate/prompts/templates/system
 	@$(BIN)/python tools/traceability.py --check
 
 format: $(VENV)/.dev ## format the code and mend what ruff can mend

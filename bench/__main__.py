@@ -9,7 +9,19 @@ from pathlib import Path
 
 from bench.measure import Row, pressure
 
-MODULES = ("hook", "scope_check", "workspace")
+MODULES = (
+    "hook",
+    "answer_scan",
+    "prompt_stream",
+    "project_tree",
+    "template_fill",
+    "spec_check",
+    "agent_stream",
+    "audit",
+    "store",
+    "scope_check",
+    "workspace",
+)
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"
 

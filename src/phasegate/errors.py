@@ -36,5 +36,21 @@ class TemplateNotFound(ConfigError):
     """Neither the agent's template nor the BASE template of a phase exists."""
 
 
+class TemplateRefused(TemplateNotFound):
+    """A template is there and must not be read: a link, a pipe, a folder, too large, no UTF-8."""
+
+
+class UnreadableFile(ConfigError):
+    """A file that was named cannot be read, or is no regular file."""
+
+
+class MalformedPrompt(ConfigError):
+    """Not a prompt of ours, as XML or as JSON."""
+
+
+class PromptTooLarge(ConfigError):
+    """What a prompt cannot do without is larger than its budget."""
+
+
 class MissingReviewMarker(PhasegateError):
     """An answer that needs a verdict has none. Never a pass."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from phasegate.doors.cli import COMMANDS
@@ -112,3 +113,53 @@ def test_next_has_help_and_json(tmp_path: Path) -> None:
 
 def test_the_version_is_told(tmp_path: Path) -> None:
     assert phasegate("--version", cwd=tmp_path).stdout.startswith("phasegate 0.")
+
+
+def in_bash(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = ["bash", "-c", f"phasegate() {{ '{sys.executable}' -m phasegate \"$@\"; }}; {script}"]
+    return subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "command", ["next --event blocker", "next --event workflow-completed", "--help", "agent-file list", "config show"]
+)
+def test_a_full_disk_is_said_in_words(tmp_path: Path, command: str) -> None:
+    (tmp_path / ".isdlc").mkdir()
+    (tmp_path / ".isdlc/state.json").write_text('{"active_workflow": {"phases": ["01-a"], "current_phase_index": 0}}')
+    shown = in_bash(f"phasegate {command} > /dev/full", tmp_path)
+    assert shown.returncode == 3
+    assert shown.stderr.startswith("phasegate: cannot write")
+    assert "Traceback" not in shown.stderr
+
+
+@pytest.mark.parametrize("command", ["next --event workflow-completed", "agent-file list", "config show", ""])
+def test_a_closed_stdout_is_no_error(tmp_path: Path, command: str) -> None:
+    shown = in_bash(f"phasegate {command} >&-", tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
+def test_a_closed_stdin_is_said_in_words(tmp_path: Path) -> None:
+    shown = in_bash("phasegate block check <&-", tmp_path)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "hint: name a readable file" in shown.stderr
+    assert in_bash("phasegate <&-", tmp_path).stdout.startswith("Usage: phasegate")
+
+
+@pytest.mark.parametrize("before", [[], ["next"], ["block", "check", "x"], ["next", "--event"]])
+def test_what_was_typed_does_not_steer_the_terminal(tmp_path: Path, before: list[str]) -> None:
+    terminal = pexpect.spawn(
+        sys.executable, ["-m", "phasegate", *before, "\x1b[31mred"], cwd=str(tmp_path), encoding="utf-8", timeout=30
+    )
+    terminal.expect(pexpect.EOF)
+    assert "red" in (terminal.before or "")
+    assert "\x1b" not in (terminal.before or "")
+
+
+def test_a_person_at_a_terminal_is_told_what_is_waited_for(tmp_path: Path) -> None:
+    terminal = pexpect.spawn(
+        sys.executable, ["-m", "phasegate", "block", "check"], cwd=str(tmp_path), encoding="utf-8", timeout=30
+    )
+    terminal.expect("end with Ctrl-D")
+    terminal.sendline("Done.")
+    terminal.sendeof()
+    terminal.expect("no-block")

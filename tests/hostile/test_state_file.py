@@ -126,10 +126,24 @@ def test_the_hook_works_from_any_folder_of_the_repository(project: Path) -> None
     assert hook(deep).stdout == BLOCK
 
 
+def test_the_hook_works_from_a_packages_checkout(project: Path) -> None:
+    checkout = project / ".worktrees/001-login-WP01"
+    (checkout / ".git").mkdir(parents=True)
+    assert hook(checkout).stdout == BLOCK
+
+
 def test_the_hook_does_not_look_beyond_the_repository(project: Path) -> None:
     inner = project / "vendored"
     (inner / ".git").mkdir(parents=True)
     assert hook(inner).stdout == ""
+
+
+def test_outside_of_a_repository_a_file_further_up_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / ".isdlc").mkdir()
+    (tmp_path / ".isdlc/state.json").write_text('{"active_workflow": {"phases": ["01-a"], "current_phase_index": 0}}')
+    (tmp_path / "below").mkdir()
+    assert hook(tmp_path / "below").stdout == ""
+    assert "Complete workflow" in hook(tmp_path).stdout
 
 
 def test_a_reader_that_goes_away_is_no_error(project: Path) -> None:

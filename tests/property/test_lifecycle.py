@@ -78,13 +78,15 @@ class Life(RuleBasedStateMachine):
         if self.take(escalate(self.now, why)):
             assert why.strip()
             assert self.now.stage is Stage.BLOCKED
+            assert (self.now.blocked_at is Stage.GATE_PASSED) == (self.before.stage is Stage.GATE_PASSED)
 
     @rule(how=st.sampled_from(["", "fixed the key"]))
     def be_resolved(self, how: str) -> None:
         if self.take(resolve(self.now, how)):
             assert how
             assert self.before.stage is Stage.BLOCKED
-            assert self.now.stage is Stage.WORKING
+            assert self.now.stage is self.before.blocked_at
+            assert self.now.stage is not Stage.GATE_PASSED or self.now.index in self.passed
 
     @rule(reason=st.sampled_from(["", " ", "no longer wanted"]))
     def be_cancelled(self, reason: str) -> None:

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from phasegate.rules.gate import Demands, Evidence, Outcome, Verdict, judge_gate
+from phasegate.rules.answer_words import Verdict
+from phasegate.rules.gate import Demands, Evidence, Outcome, judge_gate
 
 DEMANDS = Demands(artifacts=("spec.md", "proposal.md"), commands=("test", "lint"))
 COMPLETE = Evidence(frozenset(DEMANDS.artifacts), {"test": True, "lint": True}, Verdict.PASS)

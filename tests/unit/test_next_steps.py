@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any
 
 import pytest
 
 from phasegate import next_steps
 from phasegate.rules.next_steps import EVENTS
-from phasegate.rules.workflow import WORKFLOWS
+from support.next_steps_samples import block, everything_emitted, state
 from support.published_expressions import ITEM, PROMPT_BLOCK
 
 FALLBACK = "---\nSUGGESTED NEXT STEPS:\n  [1] Show project status\n  [2] Start a new workflow\n---\n"
-
-
-def state(type_: str = "feature", index: int = 0, **changes: object) -> dict[str, Any]:
-    phases = list(WORKFLOWS.get(type_, WORKFLOWS["feature"]))
-    active = {
-        "type": type_,
-        "phases": phases,
-        "current_phase": phases[index],
-        "current_phase_index": index,
-        "artifact_folder": "REQ-0003-suggested-prompts",
-        "phase_status": {},
-    }
-    return {"active_workflow": active | changes}
-
-
-def block(*items: str) -> str:
-    lines = "".join(f"  [{number}] {item}\n" for number, item in enumerate(items, 1))
-    return f"---\nSUGGESTED NEXT STEPS:\n{lines}---\n"
 
 
 @pytest.mark.demand("N7.a")
@@ -175,6 +156,14 @@ def test_a_phase_agents_next_phase_follows_from_its_own_position() -> None:
     assert str(said).splitlines()[2] == "  [1] Continue to Phase 04 - Design"
 
 
+@pytest.mark.demand("N6.a", "N6.b")
+def test_a_phase_that_is_listed_twice_is_at_the_current_position() -> None:
+    twice = {"phases": ["06-implementation", "08-code-review", "06-implementation"], "current_phase_index": 2}
+    for phase in (None, "06-implementation"):
+        assert "[1] Complete workflow" in (next_steps({"active_workflow": twice}, phase=phase) or "")
+    assert "[1] Continue to Phase 06" in (next_steps({"active_workflow": twice}, phase="08-code-review") or "")
+
+
 @pytest.mark.demand("N8.f")
 def test_a_phase_outside_the_workflow_gets_the_fallback() -> None:
     assert next_steps(state(), phase="15-operations") == FALLBACK
@@ -246,18 +235,6 @@ def test_the_state_is_only_read() -> None:
 def test_an_unknown_event_is_the_callers_mistake() -> None:
     with pytest.raises(ValueError, match="workflow-initialized"):
         next_steps(state(), event="gate-opened")
-
-
-def everything_emitted() -> list[tuple[str, str, str]]:
-    """Every block of every workflow at every position: (what, where, text)."""
-    found = []
-    for type_, phases in WORKFLOWS.items():
-        for index in range(len(phases)):
-            here = state(type_, index)
-            texts = [(event, next_steps(here, event=event)) for event in EVENTS]
-            texts += [("agent", next_steps(here)), ("own", next_steps(here, phase=phases[-1]))]
-            found += [(what, f"{type_} {index}", text) for what, text in texts if text]
-    return found
 
 
 @pytest.mark.demand("N12.a", "N12.b", "N4.d", "N7.h", "N1.d", "N1.e")

@@ -19,7 +19,7 @@ from phasegate.cage import sweep
 from phasegate.cage.ending import ends_within
 from phasegate.cage.launch import Launched, launch
 from phasegate.cage.level import Level
-from phasegate.cage.pipes import Inbox, Outbox
+from phasegate.cage.pipes import Inbox, Outbox, pieces
 from phasegate.cage.report import Report
 from phasegate.cage.request import Outcome, Request
 from phasegate.cage.stream import Log, Stream
@@ -163,16 +163,17 @@ class _Pump:
                 self._launched.control.send(_STAGES[self._stops_sent])
             self._stops_sent += 1
             self._give_up_at_s = min(self._give_up_at_s, time.monotonic() + self._request.grace_s + _BACKSTOP_S)
-        if self._outbox is not None:
-            self._feed(self._outbox, wishes)
-
-    def _feed(self, outbox: Outbox, wishes: _Wishes) -> None:
         for data in wishes.data:
-            outbox.put(data)
+            self._outbox.put(data)
         if wishes.close_stdin:
-            outbox.close_when_empty()
-        if outbox.descriptor is not None and outbox.has_more and outbox.descriptor not in self._handlers:
-            self._listen(outbox.descriptor, outbox.flush, select.POLLOUT)
+            self._outbox.close_when_empty()
+        self._listen_to_reader()
+
+    def _listen_to_reader(self) -> None:
+        """Wait for room in the pipe only while there is something to put into it."""
+        descriptor = self._outbox.descriptor
+        if descriptor is not None and self._outbox.has_more and descriptor not in self._handlers:
+            self._listen(descriptor, self._outbox.flush, select.POLLOUT)
 
     def _hear(self) -> bool:
         """Take in what the warden reports; its end without a report is a fact too."""
@@ -203,13 +204,11 @@ class _Pump:
         self._listen(woken, lambda: bool(os.read(woken, 4096)))
         return wake
 
-    def _open_outbox(self) -> Outbox | None:
-        if self._launched.stdin is None:
-            return None
-        outbox = Outbox(self._launched.stdin)
+    def _open_outbox(self) -> Outbox:
+        beginning = pieces(self._request.stdin)
+        self._stack.callback(beginning.close)
+        outbox = Outbox(self._launched.stdin, beginning)
         self._stack.callback(outbox.close)
-        if isinstance(self._request.stdin, bytes):
-            outbox.put(self._request.stdin)
         return outbox
 
     def _open_inbox(self, stream: Stream, descriptor: int, on_output: OnOutput | None) -> Inbox:

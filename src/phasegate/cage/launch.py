@@ -23,11 +23,11 @@ _BOOT = "import sys; sys.path.append(sys.argv[1]); from phasegate.cage.warden im
 
 
 class Launched(NamedTuple):
-    """A started warden and our ends of what leads to it. `stdin` is None where a file is read directly."""
+    """A started warden and our ends of what leads to it."""
 
     process: subprocess.Popen[bytes]
     control: socket.socket
-    stdin: int | None
+    stdin: int
     stdout: int
     stderr: int
     end_at_s: float
@@ -35,6 +35,7 @@ class Launched(NamedTuple):
 
 def launch(request: Request, started_s: float) -> Launched:
     """Start the warden and tell it what to do. It ends the job as soon as our end of `control` is closed."""
+    request = _resolved(request)
     _make_own_folders(request)
     orders = _orders(request, started_s)
     command = _command(request, orders)
@@ -42,14 +43,27 @@ def launch(request: Request, started_s: float) -> Launched:
         control, their_control = socket.socketpair()
         on_failure.callback(control.close)
         theirs.callback(their_control.close)
-        stdin, their_stdin = _stdin(request, on_failure, theirs)
-        stdout, their_stdout = _owned(open_pipe(), on_failure, theirs)
-        stderr, their_stderr = _owned(open_pipe(), on_failure, theirs)
+        their_stdin, stdin = _open(theirs, on_failure)
+        stdout, their_stdout = _open(on_failure, theirs)
+        stderr, their_stderr = _open(on_failure, theirs)
         process = _spawn(request, command, (their_stdin, their_stdout, their_stderr), their_control.fileno())
         on_failure.pop_all()
     with suppress(OSError):  # when it has ended already, what it wrote to stderr says why
         control.sendall(orders.encoded())
     return Launched(process, control, stdin, stdout, stderr, orders.end_at_s)
+
+
+def _resolved(request: Request) -> Request:
+    """Paths as they are inside a cage, where no link leads to them."""
+    writable = tuple(_without_links(folder) for folder in request.writable)
+    cwd = Path(os.path.realpath(request.cwd))
+    return request._replace(folder=_without_links(request.folder), cwd=cwd, writable=writable)
+
+
+def _without_links(folder: Path) -> Path:
+    """Resolved but for its last part: a link there is refused later, when it is to be written to."""
+    path = os.path.normpath(folder)
+    return Path(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
 def _make_own_folders(request: Request) -> None:
@@ -92,26 +106,17 @@ def _command(request: Request, orders: Orders) -> list[str]:
     start_warden = [reach.interpreter(), "-I", "-S", "-c", _BOOT, str(Path(reach.package_folder()).parent)]
     if not request.level.is_sandboxed:
         return start_warden
-    argv = tuple(os.fsdecode(word) for word in orders.argv)
+    configured = (os.fsdecode(orders.argv[0]), *request.command[1:])
     folders = view.Folders(_writable(request), request.readable, request.hidden, request.tmp)
-    return [*view.arguments(request.level, argv, request.env.get("PATH", ""), folders), *start_warden]
+    return [*view.arguments(request.level, configured, request.env.get("PATH", ""), folders), *start_warden]
 
 
-def _stdin(request: Request, ours: ExitStack, theirs: ExitStack) -> tuple[int | None, int]:
-    if isinstance(request.stdin, Path):
-        file = os.open(request.stdin, os.O_RDONLY)
-        theirs.callback(os.close, file)
-        return None, file
+def _open(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """A pipe whose two ends are closed with the stacks that own them."""
     readable, writable = open_pipe()
-    ours.callback(os.close, writable)
-    theirs.callback(os.close, readable)
-    return writable, readable
-
-
-def _owned(pipe: tuple[int, int], ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
-    ours.callback(os.close, pipe[0])
-    theirs.callback(os.close, pipe[1])
-    return pipe
+    reader.callback(os.close, readable)
+    writer.callback(os.close, writable)
+    return readable, writable
 
 
 def _spawn(

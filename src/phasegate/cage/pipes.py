@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
+from pathlib import Path
 
 from phasegate.cage.stream import Captured, Keeper, Log
 
@@ -24,6 +25,19 @@ def open_pipe() -> tuple[int, int]:
         with suppress(OSError):
             fcntl.fcntl(writable, _SET_PIPE_SIZE, MIB)
     return readable, writable
+
+
+def pieces(source: bytes | Path) -> Generator[bytes, None, None]:
+    """Bytes as they are, or a file bit by bit.
+
+    A file's own descriptor is never given to a job: through /proc it could be opened again from inside, for writing.
+    """
+    if isinstance(source, bytes):
+        yield source
+        return
+    with source.open("rb", buffering=0) as file:
+        while piece := file.read(_CHUNK_BYTES):
+            yield piece
 
 
 class Inbox:
@@ -65,45 +79,51 @@ class Inbox:
 
 
 class Outbox:
-    """What goes into a job: a queue that is written as far as the reader reads (E05)."""
+    """What goes into a job: pieces that are written as far as the reader reads (E05)."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, beginning: Iterable[bytes]) -> None:
         self.descriptor: int | None = descriptor
-        self._queue: deque[memoryview] = deque()
+        self._beginning = iter(beginning)
+        self._queue: deque[bytes] = deque()
+        self._current = memoryview(b"")
         self._closing = False
+        self.has_more = True
         os.set_blocking(descriptor, False)
 
     def put(self, data: bytes) -> None:
-        if data and self.descriptor is not None:
-            self._queue.append(memoryview(data))
-
-    @property
-    def has_more(self) -> bool:
-        return bool(self._queue)
+        self._queue.append(data)
+        self.has_more = True
 
     def close_when_empty(self) -> None:
         self._closing = True
-        if not self._queue:
+        if not self.has_more:
             self.close()
 
     def flush(self) -> bool:
         """Write what can be written now; False when that was all. A reader that has gone takes the rest with it."""
         try:
-            while self._queue and self.descriptor is not None:
-                written = os.write(self.descriptor, self._queue[0])
-                self._queue[0] = self._queue[0][written:]
-                if not self._queue[0]:
-                    self._queue.popleft()
+            while self.descriptor is not None and self._refill():
+                self._current = self._current[os.write(self.descriptor, self._current) :]
         except BlockingIOError:
             return True
         except OSError:
             self.close()
+        self.has_more = False
         if self._closing:
             self.close()
         return False
 
     def close(self) -> None:
-        self._queue.clear()
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
+
+    def _refill(self) -> bool:
+        while not self._current:
+            piece = next(self._beginning, None)
+            if piece is None:
+                if not self._queue:
+                    return False
+                piece = self._queue.popleft()
+            self._current = memoryview(piece)
+        return True

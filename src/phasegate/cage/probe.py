@@ -31,24 +31,25 @@ class Holding(NamedTuple):
     gaps: tuple[str, ...] = ()
 
 
-@cache
 def probe() -> dict[Level, Holding]:
-    """Try each level with a real job."""
-    return {level: _holding(level) for level in Level}
+    """What holds here, by trying each level with a real job."""
+    return {level: holding(level) for level in Level}
 
 
 def choose(wanted: Level | None, needs_network: bool) -> Level:
     """The wanted level, or a refusal; when none is named, the strongest that holds and that the network need allows."""
     if wanted is not None:
-        found = probe()[wanted]
+        found = holding(wanted)
         if not found.holds:
             raise EnvironmentUnavailable(f"The sandbox level {wanted} does not hold here: {found.why_not}", _HINT)
         return wanted
     candidates = (Level.WORKTREE,) if needs_network else (Level.OFFLINE, Level.WORKTREE)
-    return next((level for level in candidates if probe()[level].holds), Level.NONE)
+    return next((level for level in candidates if holding(level).holds), Level.NONE)
 
 
-def _holding(level: Level) -> Holding:
+@cache
+def holding(level: Level) -> Holding:
+    """Whether this level holds here: tried once a process."""
     if level is Level.NONE:
         return Holding(level, True, gaps=("nothing is enforced: changes are looked for afterwards",))
     if view.bubblewrap() is None:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import sys
 from collections.abc import Iterator
 
-import phasegate
 from phasegate.cage.environment import TOOLCHAIN_FOLDERS
 
 _PROGRAM_FOLDERS = ("bin", "sbin", "libexec", "shims")
@@ -38,7 +36,7 @@ def of_ourselves() -> list[str]:
 
 
 def package_folder() -> str:
-    return os.path.dirname(os.path.abspath(phasegate.__file__))
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def interpreter() -> str:
@@ -52,7 +50,8 @@ def homes() -> list[str]:
         registered = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
         registered = "/"
-    found = [os.path.realpath(home) for home in (os.environ.get("HOME", ""), registered) if home.startswith("/")]
+    named = [os.path.normpath(home) for home in (os.environ.get("HOME", ""), registered) if home.startswith("/")]
+    found = [*named, *(os.path.realpath(home) for home in named)]  # /home is a link on some systems
     return list(dict.fromkeys(home for home in found if home != "/"))
 
 
@@ -60,12 +59,12 @@ def secrets() -> list[str]:
     return [f"{home}/{name}" for home in homes() for name in _SECRETS]
 
 
-def of_command(argv: tuple[str, ...], path: str, keep_out: list[str]) -> list[str]:
-    """The folders and files that a command line needs: its program, the files it names, and all of PATH.
+def of_command(command: tuple[str, ...], path: str, keep_out: list[str]) -> list[str]:
+    """The folders and files that a configured command needs: its program, the files it names, and all of PATH.
 
     `keep_out` are the writable folders: they are shown anyway, and what contains one is too wide to be shown.
     """
-    return _Reach(keep_out).of_command(argv, path)
+    return _Reach(keep_out).of_command(command, path)
 
 
 class _Reach:
@@ -74,15 +73,16 @@ class _Reach:
         self._secrets = [f"{home}/{name}" for home in self._homes for name in _SECRETS]
         self._contained = [f"{path}/" for path in (*keep_out, *self._homes, *self._secrets)]
 
-    def of_command(self, argv: tuple[str, ...], path: str) -> list[str]:
-        named = [word for word in argv if word.startswith("/") and os.path.isfile(word)]
-        programs = [found for name in argv[:1] if (found := shutil.which(name, path=path))]
-        around = [self._around(step) for start in (*programs, *named) for step in _way_to(start)]
+    def of_command(self, command: tuple[str, ...], path: str) -> list[str]:
+        named = [word for word in command[1:] if word.startswith("/") and os.path.isfile(word)]
+        harmless = [word for word in named if not self._is_secret(os.path.realpath(word))]
+        around = [self._around(step) for start in (*command[:1], *harmless) for step in _way_to(start)]
         return list(dict.fromkeys([*self._of_search_path(path), *around, *self._toolchains(path)]))
 
     def _of_search_path(self, path: str) -> Iterator[str]:
         for entry in filter(os.path.isdir, path.split(":")):
-            yield entry
+            if not self._shows_too_much(os.path.realpath(entry)):
+                yield entry
             yield self._around(f"{entry}/program")
             if self._is_below_a_home(entry):
                 yield from (self._around(step) for link in _links_in(entry) for step in _way_to(link))
@@ -105,15 +105,17 @@ class _Reach:
         return self._unless_too_wide(folder, program)
 
     def _unless_too_wide(self, folder: str, instead: str) -> str:
-        return instead if self._is_too_wide(os.path.realpath(folder)) else folder
+        is_repository = any(os.path.lexists(f"{folder}/{name}") for name in (".git", ".phasegate"))
+        return instead if is_repository or self._shows_too_much(os.path.realpath(folder)) else folder
 
-    def _is_too_wide(self, folder: str) -> bool:
-        """A folder that holds a home, a worktree, a repository, secrets, or other people's files, or is secret."""
-        if folder in _SHARED_FOLDERS or any(os.path.lexists(f"{folder}/{name}") for name in (".git", ".phasegate")):
+    def _shows_too_much(self, folder: str) -> bool:
+        """Whether it is secret, or holds a home, a worktree, secrets or other people's files."""
+        if folder in _SHARED_FOLDERS or self._is_secret(folder):
             return True
-        prefix = f"{folder}/"
-        contains = any(path.startswith(prefix) for path in self._contained)
-        return contains or any(prefix.startswith(f"{secret}/") for secret in self._secrets)
+        return any(path.startswith(f"{folder}/") for path in self._contained)
+
+    def _is_secret(self, path: str) -> bool:
+        return any(f"{path}/".startswith(f"{secret}/") for secret in self._secrets)
 
     def _is_below_a_home(self, folder: str) -> bool:
         return any(folder.startswith(f"{home}/") for home in self._homes)
@@ -134,7 +136,8 @@ def _way_to(program: str) -> list[str]:
             continue
         steps.append(step)
         if os.path.islink(step):
-            pending.append(os.path.join(os.path.realpath(os.path.dirname(step)), os.readlink(step)))
+            folder, target = os.path.dirname(step), os.readlink(step)
+            pending += [os.path.join(folder, target), os.path.join(os.path.realpath(folder), target)]
         else:
             pending.extend(_interpreter_of(step))
     return steps

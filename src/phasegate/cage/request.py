@@ -26,6 +26,7 @@ class Request(NamedTuple):
     grace_s: float = 30.0  # between the two when it is stopped early
     stdin: bytes | Path = b""
     keep_stdin_open: bool = False  # for conversations: see Job.send
+    command: tuple[str, ...] = ()  # the configured part of argv: the files it names stay readable wherever they lie
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()  # besides the system and what the command needs
     hidden: tuple[Path, ...] = ()  # parts of what is readable or writable

@@ -7,14 +7,13 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.cage.ending import ends_within
+from phasegate.cage.ending import ends_within, pin
 from phasegate.errors import EnvironmentUnavailable
 
 MIB = 1024**2
@@ -124,9 +123,8 @@ class _Exchange:
         if process.stdin is not None:
             os.set_blocking(process.stdin.fileno(), False)
             self._listen(process.stdin.fileno(), select.POLLOUT)
-        self._ended = -1
-        if sys.platform == "linux":
-            self._ended = os.pidfd_open(process.pid)
+        self._ended = pin(process.pid)
+        if self._ended is not None:
             self._poll.register(self._ended, select.POLLIN)
 
     @property
@@ -142,7 +140,7 @@ class _Exchange:
 
         Its end counts, not that of its output: a helper that it left behind may keep the pipes.
         """
-        while self._open or self._ended >= 0:
+        while self._open or self._ended is not None:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return False
@@ -163,7 +161,7 @@ class _Exchange:
                     pass
 
     def close(self) -> None:
-        if self._ended >= 0:
+        if self._ended is not None:
             os.close(self._ended)
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:

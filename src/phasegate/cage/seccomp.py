@@ -80,9 +80,26 @@ _UNKNOWN_TO_US = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
-    "clone3": (435, 435),  # its flags lie in memory, where a filter cannot look
+    # what these two are to do lies in memory, where a filter cannot look
+    "clone3": (435, 435),
+    "openat2": (437, 437),
 }
 _SOCKET, _CLONE, _IOCTL = (41, 198), (56, 220), (16, 29)
+
+# Calls that give a file its mode: (numbers, which argument is the mode, which one says whether a file is made).
+_MODES = {
+    "chmod": ((90, _ABSENT), 1, None),
+    "fchmod": ((91, 52), 1, None),
+    "fchmodat": ((268, 53), 2, None),
+    "fchmodat2": ((452, 452), 2, None),
+    "creat": ((85, _ABSENT), 1, None),
+    "mknod": ((133, _ABSENT), 1, None),
+    "mknodat": ((259, 33), 2, None),
+    "open": ((2, _ABSENT), 2, 1),
+    "openat": ((257, 56), 3, 2),
+}
+_SETUID = 0o4000  # a program of ours that any user could run as us, long after the job
+_MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without one of them the mode is whatever the register held
 
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _NETLINK_ROUTE = 1, 2, 10, 16, 0
 _NEW_NAMESPACES = 0x7E02_0000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
@@ -91,7 +108,7 @@ _X32_CALLS = 0x4000_0000
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW = 0x7FFF_0000
-_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT, _THIRD_ARGUMENT_AT = 0, 4, 16, 24, 32
+_NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
 
 
 @cache
@@ -114,6 +131,7 @@ def _program(machine: _Machine) -> list[bytes]:
         *_when(_EQUAL, _SOCKET[column], _socket_families()),
         *_when(_EQUAL, _CLONE[column], _no_namespaces()),
         *_when(_EQUAL, _IOCTL[column], _no_typing()),
+        *_no_setuid(column),
         _instruction(_RETURN, _ALLOW),
     ]
 
@@ -130,10 +148,10 @@ def _socket_families() -> list[bytes]:
     """
     allow = [_instruction(_RETURN, _ALLOW)]
     return [
-        _instruction(_LOAD, _FIRST_ARGUMENT_AT),
+        _load_argument(0),
         *(step for family in (_AF_UNIX, _AF_INET, _AF_INET6) for step in _when(_EQUAL, family, allow)),
         *_unless_equal(_AF_NETLINK, [_refuse(errno.EAFNOSUPPORT)]),
-        _instruction(_LOAD, _THIRD_ARGUMENT_AT),
+        _load_argument(2),
         *_when(_EQUAL, _NETLINK_ROUTE, allow),
         _refuse(errno.EPROTONOSUPPORT),
     ]
@@ -141,7 +159,7 @@ def _socket_families() -> list[bytes]:
 
 def _no_namespaces() -> list[bytes]:
     return [
-        _instruction(_LOAD, _FIRST_ARGUMENT_AT),
+        _load_argument(0),
         *_when(_ANY_BIT, _NEW_NAMESPACES, [_refuse(errno.EPERM)]),
         _instruction(_RETURN, _ALLOW),
     ]
@@ -149,11 +167,27 @@ def _no_namespaces() -> list[bytes]:
 
 def _no_typing() -> list[bytes]:
     return [
-        _instruction(_LOAD, _SECOND_ARGUMENT_AT),
+        _load_argument(1),
         *_when(_EQUAL, _TIOCSTI, [_refuse(errno.EPERM)]),
         *_when(_EQUAL, _TIOCLINUX, [_refuse(errno.EPERM)]),
         _instruction(_RETURN, _ALLOW),
     ]
+
+
+def _no_setuid(column: int) -> list[bytes]:
+    steps: list[bytes] = []
+    for numbers, mode, flags in _MODES.values():
+        check = [_load_argument(mode), *_when(_ANY_BIT, _SETUID, [_refuse(errno.EPERM)]), _instruction(_RETURN, _ALLOW)]
+        if flags is not None:
+            check = [_load_argument(flags), *_when(_ANY_BIT, _MAKES_A_FILE, check), _instruction(_RETURN, _ALLOW)]
+        if numbers[column] != _ABSENT:
+            steps += _when(_EQUAL, numbers[column], check)
+    return steps
+
+
+def _load_argument(index: int) -> bytes:
+    """The lower half of an argument; both machines are little-endian."""
+    return _instruction(_LOAD, _ARGUMENTS_AT + 8 * index)
 
 
 def _when(test: int, value: int, then: list[bytes]) -> list[bytes]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as _signal
+else:
+    import _signal  # `signal` imports enum: 5 ms
+
 SIGKILL = 9
 
 
@@ -28,8 +34,11 @@ def below(root: int, parent_of: dict[int, int]) -> list[int]:
 
 
 def signal_below(root: int, signal_number: int) -> None:
-    """Signal every descendant once, and nobody else: its number is pinned before its parentage is looked at (E09)."""
-    for pid in below(root, parents()):
+    """Signal every descendant once, and nobody else: its number is pinned before its parentage is looked at (E09).
+
+    The farthest first: one whose parent has just ended may count as somebody else's.
+    """
+    for pid in reversed(below(root, parents())):
         try:
             _signal_if_below(root, pid, signal_number)
         except OSError:
@@ -40,21 +49,17 @@ def _signal_if_below(root: int, pid: int, signal_number: int) -> None:
     if sys.platform != "linux":
         os.kill(pid, signal_number)
         return
-    pinned = os.pidfd_open(pid)
+    try:
+        pinned = os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno == errno.ENOSYS and pid in below(root, _line_of(pid)):
+            os.kill(pid, signal_number)  # a kernel before 5.3: looked at and signalled with nothing in between
+        return
     try:
         if pid in below(root, _line_of(pid)):
-            _send_pinned(pinned, signal_number)
+            _signal.pidfd_send_signal(pinned, signal_number)
     finally:
         os.close(pinned)
-
-
-def _send_pinned(pinned: int, signal_number: int) -> None:
-    if TYPE_CHECKING:
-        import signal as _signal
-    else:
-        import _signal  # `signal` imports enum: 5 ms
-    if sys.platform == "linux":
-        _signal.pidfd_send_signal(pinned, signal_number)
 
 
 def _line_of(pid: int) -> dict[int, int]:
@@ -66,30 +71,34 @@ def _line_of(pid: int) -> dict[int, int]:
     return line
 
 
-def end_children(give_up_at_s: float) -> int:
-    """Kill and reap until no child is left; returns how many could not be ended in time.
+def end_children(give_up_at_s: float) -> tuple[int, int]:
+    """Kill and reap until no child is left; returns how many were ended, and how many could not be in time.
 
     Only direct children are signalled: they cannot be mistaken, since nobody but us can reap them, and with every
     killed generation the next one becomes ours. It needs `adopt_orphans` or to be the first process of a namespace.
     """
-    rounds = 0
-    while reap():
+    ended, rounds = 0, 0
+    _, some_left = reap()  # these had ended by themselves
+    while some_left:
         _kill_children()
-        if time.monotonic() > give_up_at_s:
-            return len(below(os.getpid(), parents()))
+        reaped, some_left = reap()
+        ended += reaped
+        if some_left and time.monotonic() > give_up_at_s:
+            return ended, len(below(os.getpid(), parents()))
         rounds += 1
         time.sleep(0 if rounds < 200 else 0.001)  # a chain of forks is only caught by being as quick
-    return 0
+    return ended, 0
 
 
-def reap() -> bool:
-    """Take note of all children that have ended; False when there are none left at all."""
+def reap() -> tuple[int, bool]:
+    """Take note of all children that have ended; returns how many, and whether any are left."""
+    reaped = 0
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+            reaped += 1
     except ChildProcessError:
-        return False
-    return True
+        return reaped, False
+    return reaped, True
 
 
 def _kill_children() -> None:

@@ -24,6 +24,7 @@ from phasegate.errors import ConfigError, EnvironmentUnavailable
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu")
 _MACHINE = ("/sys/devices/system",)  # programs count the processors there
+_OFTEN_LINKED = ("resolv.conf", "hosts", "localtime", "ssl/certs", "ssl/cert.pem", "ssl/ca-bundle.pem", "pki/tls/certs")
 _SHARED_MEMORY_BYTES = "1073741824"
 
 
@@ -60,12 +61,12 @@ def bubblewrap() -> Bubblewrap | None:
     return Bubblewrap(program, (listing.stdout + listing.stderr).decode("utf-8", "replace"))
 
 
-def arguments(level: Level, argv: tuple[str, ...], path: str, folders: Folders) -> list[str]:
+def arguments(level: Level, command: tuple[str, ...], path: str, folders: Folders) -> list[str]:
     """The command line that goes in front of a program to put it into the cage."""
     tool = bubblewrap()
     if tool is None:
         raise EnvironmentUnavailable("bubblewrap is not installed", "Install it: apt-get install bubblewrap")
-    mounts = _mounts(argv, path, folders)
+    mounts = _mounts(command, path, folders)
     return [tool.program, *_namespaces(tool, level), *_file_system(tool, mounts, folders.tmp), "--"]
 
 
@@ -107,21 +108,23 @@ def _system() -> tuple[str, ...]:
             arguments += ["--ro-bind", folder, folder]
     for folder in filter(os.path.isdir, _MACHINE):
         arguments += ["--ro-bind", folder, folder]
-    return (*arguments, *_name_server())
+    return (*arguments, *_linked_settings())
 
 
-def _name_server() -> list[str]:
-    """Where systemd keeps the resolver's settings, /etc has only a link to them."""
-    target = os.path.realpath("/etc/resolv.conf")
-    return [] if target.startswith("/etc/") or not os.path.isfile(target) else ["--ro-bind", target, target]
+def _linked_settings() -> list[str]:
+    """Settings of which /etc has only links: the name servers of systemd, the certificates of some systems."""
+    targets = [os.path.realpath(f"/etc/{name}") for name in _OFTEN_LINKED]
+    outside = [path for path in dict.fromkeys(targets) if not _is_inside(path, _SYSTEM) and os.path.exists(path)]
+    return [argument for path in outside for argument in ("--ro-bind", path, path)]
 
 
-def _mounts(argv: tuple[str, ...], path: str, folders: Folders) -> dict[str, _Kind]:
+def _mounts(command: tuple[str, ...], path: str, folders: Folders) -> dict[str, _Kind]:
     writable = [_real_folder(folder) for folder in folders.writable]
-    found = [*reach.of_command(argv, path, keep_out=writable), *reach.of_ourselves()]
+    found = [*reach.of_command(command, path, keep_out=writable), *reach.of_ourselves()]
     needed = [path for path in _widest(found) if not _is_inside(path, writable)]  # those are to stay writable
     named = [os.path.realpath(folder) for folder in folders.readable]
-    shown = [path for path in (*needed, *named) if not _is_inside(path, _SYSTEM) and os.path.exists(path)]
+    real = [os.path.realpath(path) for path in needed]  # /usr/local is a link to somewhere else on some systems
+    shown = [path for path in (*needed, *real, *named) if not _is_inside(path, _SYSTEM) and os.path.exists(path)]
     visible = [*shown, *writable, *_SYSTEM]
     secrets = [path for path in reach.secrets() if path not in named]
     hidden = [*secrets, *_private_settings(), *(os.path.realpath(path) for path in folders.hidden)]

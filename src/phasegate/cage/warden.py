@@ -30,7 +30,6 @@ _LINUX = sys.platform == "linux"
 _GIVE_UP_S = 5.0
 _LENGTH_BYTES = 8
 _REPORT_FD = 3
-_MOST_DESCRIPTORS = 1 << 20
 # The kernel looks for memory among agents before it looks among people's programs, ours included (M05).
 _OOM_SCORE = b"700"
 
@@ -149,13 +148,13 @@ class _Watch:
 
     def _finish(self) -> None:
         """End whatever is left, then report: what comes after the report was written by nobody of ours."""
-        left_over = [pid for pid in tree.below(os.getpid(), tree.parents()) if pid != self._pid]
-        if not _LINUX:
+        if not _LINUX:  # nobody's orphans come to us here: what still can be seen is ended first
+            tree.signal_below(os.getpid(), tree.SIGKILL)
             _kill_group(self._pid)
         if self._status is None:
             self._status = _end_first(self._pid)
-        remaining = tree.end_children(time.monotonic() + _GIVE_UP_S)
-        facts = (self._status, len(left_over), remaining, int(self._timed_out), int(self._told_to_stop))
+        killed, left = tree.end_children(time.monotonic() + _GIVE_UP_S)
+        facts = (self._status, killed, left, int(self._timed_out), int(self._told_to_stop))
         _tell(self._control, b"ended %d %d %d %d %d" % facts)
 
 
@@ -241,7 +240,7 @@ def _close_all_but(failure: int) -> int:
     """Only 0, 1, 2 and the failure pipe, which closes by itself on exec, stay open (D11)."""
     if failure != _REPORT_FD:
         os.dup2(failure, _REPORT_FD, inheritable=False)
-    os.closerange(_REPORT_FD + 1, _MOST_DESCRIPTORS)
+    os.closerange(_REPORT_FD + 1, 1 << 20 if _LINUX else os.sysconf("SC_OPEN_MAX"))  # one call on Linux, many elsewhere
     return _REPORT_FD
 
 

@@ -16,9 +16,7 @@ def answer(arguments: list[str]) -> int | None:
         return None
     event, phase = options
     block = current_block(event, phase)
-    if block:
-        _write(block)
-    return 0
+    return _write(block) if block else 0
 
 
 def current_block(event: str | None, phase: str | None) -> str | None:
@@ -46,11 +44,16 @@ def _options(arguments: list[str]) -> tuple[str | None, str | None] | None:
     return (None, pair[1]) if pair[0] == "--phase" else None
 
 
-def _write(block: str) -> None:
-    """Write in one go; a reader that has gone away is no error of ours."""
+def _write(block: str) -> int:
+    """Write in one go; a reader that has gone away is no error of ours, and neither is one that never was."""
     try:
-        sys.stdout.write(block)
-        sys.stdout.flush()
-    except BrokenPipeError:
+        if sys.stdout is not None:
+            sys.stdout.write(block)
+            sys.stdout.flush()
+    except OSError as error:
         # The interpreter flushes stdout once more at exit and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            print(f"phasegate: cannot write the block: {error.strerror}", file=sys.stderr)
+            return 3
+    return 0

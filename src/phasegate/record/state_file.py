@@ -10,15 +10,23 @@ LARGEST_STATE_BYTES = 4_000_000
 
 
 def find_state(start: str) -> str | None:
-    """The state file of the repository around a folder: the first one upwards, not beyond the repository's root."""
+    """The state file of the repository around a folder: the first one upwards, not beyond the repository's root.
+
+    Outside of any repository only the folder's own file counts: nobody knows who wrote those further up.
+    """
+    own = f"{start}/{STATE_PATH}"
+    found = None
     folder = start
     while True:
         path = f"{folder}/{STATE_PATH}"
-        if os.path.lexists(path):
-            return path
+        if found is None and os.path.lexists(path):
+            found = path
         parent = os.path.dirname(folder)
-        if parent == folder or os.path.lexists(f"{folder}/.git"):
-            return None
+        # A package's checkout belongs to the repository around it: agents ask from there.
+        if os.path.lexists(f"{folder}/.git") and os.path.basename(parent) != ".worktrees":
+            return found
+        if parent == folder:
+            return own if found == own else None
         folder = parent
 
 

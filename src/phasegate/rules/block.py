@@ -75,6 +75,10 @@ def check_block(text: str, kind: str = "next-steps") -> list[str]:
     if kind not in KINDS:
         raise ValueError(f"unknown kind of block: {kind!r}; known are {', '.join(KINDS)}")
     found = _Found(text, kind)
+    if not found.present and "\r" in text.replace("\r\n", ""):
+        # Lines that end in CR alone hide a block from all who split at LF.
+        rest = check_block(text.replace("\r\n", "\n").replace("\r", "\n"), kind)
+        return rest if rest == ["no-block"] else [name for name in ERRORS if name in {"crlf", *rest}]
     if not found.present:
         other = _Found(text, KINDS[1 - KINDS.index(kind)])
         return ["menu-in-status"] if kind == "status" and other.present else ["no-block"]
@@ -94,23 +98,22 @@ class _Found:
         if at is None:
             return
         close = next((n for n in range(at + 1, len(lines)) if _is_delimiter_like(lines[n])), len(lines))
-        above = at - 1
-        while above >= 0 and not lines[above].strip() and _has_delimiter_above(lines, above):
-            above -= 1
+        above = _opening_line(lines, at)
         self.opening = lines[above] if above >= 0 else ""
         self.header = lines[at]
         self.blank_above = above != at - 1
         self.body = lines[at + 1 : close]
         self.closing = lines[close] if close < len(lines) else ""
         self.after = lines[close + 1 :]
+        self.before = lines[: max(above, 0)]
 
 
-def _has_delimiter_above(lines: list[str], blank: int) -> bool:
-    """Whether the first line above a run of at most three blank ones is a delimiter."""
-    for position in range(blank - 1, max(blank - 4, -1), -1):
-        if lines[position].strip():
-            return _is_delimiter_like(lines[position])
-    return False
+def _opening_line(lines: list[str], header: int) -> int:
+    """The delimiter above a header, over blank lines; else simply the line above."""
+    above = header - 1
+    while above >= 0 and not lines[above].strip():
+        above -= 1
+    return above if above >= 0 and _is_delimiter_like(lines[above]) else header - 1
 
 
 def _header_line(lines: list[str], kind: str) -> int | None:
@@ -178,12 +181,18 @@ def _broken_menu(found: _Found) -> set[str]:
     return {name for name, broken in checks.items() if broken}
 
 
+def _ends_with_menu(lines: list[str]) -> bool:
+    """Whether the text before a status block ends with a menu: a sub-agent offers none, however it closes."""
+    tail = [line for line in lines[-MOST_ITEMS - 8 :] if line.strip()]
+    return bool(tail) and _is_delimiter_like(tail[-1]) and any(line.strip() == HEADER for line in tail)
+
+
 def _broken_status(found: _Found) -> set[str]:
     header = found.header.removesuffix("\r")
     items = [line for line in [*found.body, *found.after] if _item_number(line) is not None]
     checks = {
         "wrong-header": not header.startswith(STATUS_PREFIX) or not header[len(STATUS_PREFIX) :].strip(),
-        "menu-in-status": bool(items),
+        "menu-in-status": bool(items) or _ends_with_menu(found.before),
         "wrong-delimiter": any(line.strip() and _item_number(line) is None for line in found.body),
     }
     return {name for name, broken in checks.items() if broken}

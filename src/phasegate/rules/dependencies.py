@@ -11,20 +11,23 @@ from phasegate.rules.work_package import Problem, State, WorkPackage
 Needs = Mapping[str, frozenset[str]]
 
 
-def plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[WorkPackage, Problem]]:
-    """What is wrong with packages as a whole: an id twice, an unknown dependency, a cycle, two features at once."""
-    known = {package.work_package_id for package in packages}
-    by_id: dict[str, WorkPackage] = {}
-    for package in packages:
-        if by_id.setdefault(package.work_package_id, package) is not package:
-            yield package, Problem("work_package_id", f"{package.work_package_id} is there twice")
+def plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[int, Problem]]:
+    """What is wrong with packages as a whole, with the position of the package concerned.
+
+    An id twice, an unknown dependency, a cycle, two features at once.
+    """
+    first: dict[str, int] = {}
+    for at, package in enumerate(packages):
+        if first.setdefault(package.work_package_id, at) != at:
+            yield at, Problem("work_package_id", f"{package.work_package_id} is there twice")
         if package.feature_slug != packages[0].feature_slug:
-            yield package, Problem("feature_slug", f"is not {packages[0].feature_slug}, as in the other packages")
+            yield at, Problem("feature_slug", f"is not {packages[0].feature_slug}, as in the other packages")
+    for at, package in enumerate(packages):
         for other in package.dependencies:
-            if other not in known:
-                yield package, Problem("dependencies", f"names {other}, which is no package here", other)
+            if other not in first:
+                yield at, Problem("dependencies", f"names {other}, which is no package here", other)
     for cycle in find_cycles({package.work_package_id: package.dependencies for package in packages}):
-        yield by_id[cycle[0]], Problem("dependencies", f"go in a circle: {' -> '.join(cycle)}")
+        yield first[cycle[0]], Problem("dependencies", f"go in a circle: {' -> '.join(cycle)}")
 
 
 def needs(packages: Sequence[WorkPackage]) -> Needs:

@@ -5,12 +5,14 @@ YAML itself is read in `prompts/front_matter.py`; here is what it is read into, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from phasegate.rules.finding import Finding, closest, shown
 
 FENCE = "---"
+_END = re.compile(rf"^{FENCE}[ \t\r]*$", re.MULTILINE)
 
 
 class Text(NamedTuple):
@@ -59,14 +61,10 @@ def split(text: str) -> Split:
     first, _, rest = text.removeprefix("\ufeff").partition("\n")
     if first.rstrip() != FENCE:
         return Split(None, text, 1)
-    at, line = 0, 2
-    while at < len(rest):
-        end = rest.find("\n", at)
-        end = len(rest) if end < 0 else end
-        if rest.startswith(FENCE, at) and rest[at:end].rstrip() == FENCE:
-            return Split(rest[:at], rest[end + 1 :], line + 1)
-        at, line = end + 1, line + 1
-    raise Malformed(1, "the front matter that opens here is not closed by a line of three hyphens")
+    end = _END.search(rest)
+    if end is None:
+        raise Malformed(1, "the front matter that opens here is not closed by a line of three hyphens")
+    return Split(rest[: end.start()], rest[end.end() + 1 :], 3 + rest.count("\n", 0, end.start()))
 
 
 class Fields:

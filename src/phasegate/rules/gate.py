@@ -7,16 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-
-class Verdict(StrEnum):
-    """What a critic or reviewer may say, mildest first."""
-
-    PASS = "PASS"  # noqa: S105 - a verdict, not a password
-    NEEDS_REVISION = "NEEDS_REVISION"
-    NEEDS_CHANGES = "NEEDS_CHANGES"
-    REJECTED = "REJECTED"
-    MAJOR_ISSUES = "MAJOR_ISSUES"
-
+from phasegate.rules.answer_words import Verdict
 
 STOPPING = frozenset({Verdict.REJECTED, Verdict.MAJOR_ISSUES})
 

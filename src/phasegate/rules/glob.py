@@ -10,6 +10,7 @@ inside floats: it matches at any depth. What matches a folder matches everything
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import takewhile
 
 WILDCARDS = frozenset("*?[")
@@ -21,6 +22,7 @@ def is_pattern(entry: str) -> bool:
     return not WILDCARDS.isdisjoint(entry)
 
 
+@lru_cache(maxsize=4096)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """An expression that matches the paths of a pattern, in time that no choice of either can blow up.
 
@@ -36,6 +38,12 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     if not rest:
         pieces[0] += "/." if below_only else _NAME_END
     return re.compile(r"\A" + "".join(pieces), re.DOTALL)
+
+
+@lru_cache(maxsize=64)
+def compile_any(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """One expression that matches what any of the patterns matches."""
+    return re.compile("|".join(compile_pattern(pattern).pattern for pattern in patterns) or r"(?!)", re.DOTALL)
 
 
 def _run_end(index: int, rest: list[str], below_only: bool) -> str:

@@ -39,6 +39,7 @@ class Workflow(msgspec.Struct, frozen=True):
     round: int = 1
     noun: str | None = None
     reason: str = ""
+    blocked_at: Stage = Stage.WORKING  # what is tried again when the blocker is resolved
 
     @property
     def phase(self) -> str:
@@ -113,18 +114,22 @@ def escalate(workflow: Workflow, why: str) -> Step:
     """Stop for a person."""
     if not why.strip():
         return Refusal("an escalation needs a reason")
-    if workflow.stage not in {Stage.WORKING, Stage.GATE_FAILED}:
+    if workflow.stage not in {Stage.WORKING, Stage.GATE_FAILED, Stage.GATE_PASSED}:
         return _refuse(workflow, "escalate")
-    return _moved(workflow, Stage.BLOCKED, why.strip())
+    blocked = _moved(workflow, Stage.BLOCKED, why.strip())
+    # Behind a passed gate it is the way on that is blocked, a merge for instance: the gate need not pass again.
+    passed = workflow.stage is Stage.GATE_PASSED
+    return msgspec.structs.replace(blocked, blocked_at=Stage.GATE_PASSED if passed else Stage.WORKING)
 
 
 def resolve(workflow: Workflow, how: str) -> Step:
-    """A person has resolved the blocker: the phase is tried again, with its rounds fresh."""
+    """A person has resolved the blocker: the blocked step is tried again, a phase with its rounds fresh."""
     if not how.strip():
         return Refusal("say how the blocker was resolved")
     if workflow.stage is not Stage.BLOCKED:
         return _refuse(workflow, "resolve", "nothing is blocked")
-    return msgspec.structs.replace(workflow, stage=Stage.WORKING, round=1, reason=how.strip())
+    resumed = msgspec.structs.replace(workflow, stage=workflow.blocked_at, round=1, reason=how.strip())
+    return msgspec.structs.replace(resumed, blocked_at=Stage.WORKING)
 
 
 def cancel(workflow: Workflow, reason: str) -> Step:

@@ -154,11 +154,18 @@ def _items_of_agent(workflow: _Workflow | None, phase: str | None) -> tuple[str,
         return _DISCOVER
     if workflow is None:
         return None if phase is None else _FALLBACK
-    key = workflow.phases[workflow.index] if phase is None else phase
+    current = workflow.phases[workflow.index]
+    key = current if phase is None else phase
     if key not in workflow.phases:
         return _FALLBACK
-    review = _OWN_REVIEWS.get(key, f"Review {_phase_noun(key)} artifacts")
-    return workflow.after(workflow.phases.index(key)), review, UTILITY_ACTIVE
+    # Another tool may list a phase twice: the current one is then where the index says.
+    position = workflow.index if key == current else workflow.phases.index(key)
+    return workflow.after(position), own_review(key), UTILITY_ACTIVE
+
+
+def own_review(key: str) -> str:
+    """[2] of a phase agent's own block."""
+    return _OWN_REVIEWS.get(key, f"Review {_phase_noun(key)} artifacts")
 
 
 def _phase_noun(key: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from phasegate.rules.finding import Finding, shown
@@ -22,10 +24,11 @@ FOREIGN_KEYS = frozenset(
 
 
 class Reading(NamedTuple):
-    """A package, or None and why not."""
+    """A package, or None and why not; with the lines of its keys."""
 
     package: WorkPackage | None
     findings: list[Finding]
+    key_lines: Mapping[str, int] = MappingProxyType({})
 
 
 def read_fields(entries: Entries, folder_slug: str = "") -> Reading:
@@ -55,7 +58,7 @@ def read_fields(entries: Entries, folder_slug: str = "") -> Reading:
     if not fields.findings:
         for problem in problems(package):
             fields.problem(problem.key, problem.message, problem.value)
-    return Reading(None if fields.findings else package, fields.findings)
+    return Reading(None if fields.findings else package, fields.findings, entries.key_lines)
 
 
 _LISTS = (
@@ -131,6 +134,6 @@ def _written_checks(checks: Checks) -> dict[str, str | float]:
         name: command for name in COMMANDS if (command := getattr(checks, name)) is not None
     }
     if checks.coverage_min is not None:
-        whole = checks.coverage_min.is_integer()
-        written["coverage_min"] = int(checks.coverage_min) if whole else checks.coverage_min
+        least = float(checks.coverage_min)
+        written["coverage_min"] = int(least) if least.is_integer() else least
     return written

@@ -128,7 +128,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _LONGEST_LINE = 2_000
 
 
-def tests_run(profile: Profile, output: str) -> int | None:
+def executed_tests(profile: Profile, output: str) -> int | None:
     """How many tests a run carried out, passed and failed together; None if no known runner spoke: that is no proof."""
     lines = [_COLOUR.sub("", line[:_LONGEST_LINE]) for line in output.split("\n")]
     for runner in profile.runners:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from unicodedata import normalize
 
 LONGEST_PATH, LONGEST_NAME = 1024, 255
+# Nearly all paths: nothing below can be wrong with one of these.
+_ORDINARY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
 def path_problem(path: str) -> str | None:
     """Why a path is not plainly one file inside the tree; None if it is (J01, J03)."""
+    if _ORDINARY.fullmatch(path) and len(path) <= LONGEST_NAME:
+        return None
     if not path:
         return "is empty"
     if not path.isprintable():

@@ -6,13 +6,12 @@ follows git (see `glob`). Every entry also stands for the path it spells: `app/[
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from phasegate.rules.glob import compile_pattern, is_pattern
+from phasegate.rules.glob import compile_any, compile_pattern, is_pattern
 from phasegate.rules.repo_path import ancestors, fold, names_git_directory, path_problem
 
 LOCK_FILES = frozenset(
@@ -25,7 +24,7 @@ LOCK_FILES = frozenset(
 )
 LITTER = (
     *("__pycache__/", "*.pyc", "node_modules/", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".hypothesis/"),
-    *(".coverage", ".venv/", "*.egg-info/", "target/", "coverage/", ".nyc_output/", ".turbo/", "*.tsbuildinfo"),
+    *(".coverage", ".venv/", "*.egg-info/", "target/", ".nyc_output/", ".turbo/", "*.tsbuildinfo"),
     *(".DS_Store", ".gradle/", ".cache/"),
 )
 
@@ -101,9 +100,9 @@ class Scope:
         self.set_aside = frozenset(set_aside)
         self.lock_files = frozenset(lock_files)
         self._paths = frozenset(entry for entry in self.entries if not entry.endswith("/"))
-        self._folders = frozenset(entry[:-1] for entry in self.entries if entry.endswith("/"))
-        self._patterns = _compiled(entry for entry in self.entries if is_pattern(entry))
-        self._litter = _compiled(litter)
+        self._folders = frozenset(folder for entry in self.entries if (folder := _folder(entry)))
+        self._patterns = [entry for entry in self.entries if is_pattern(entry) and not _folder(entry)]
+        self._litter = tuple(litter)
         self._listed = self._paths | self._folders
         self._folded = {fold(entry): entry for entry in self._listed}
 
@@ -114,15 +113,20 @@ class Scope:
         own, *above = ancestors(path)
         if own in self._paths or not self._paths.isdisjoint(above) or not self._folders.isdisjoint(above):
             return True
-        return any(pattern.match(path) for pattern in self._patterns)
+        return any(compile_pattern(pattern).match(path) for pattern in self._patterns)
 
     def is_lock_file(self, path: str) -> bool:
         """Whether the seed's exception for lock files holds: allowed, but shown to the reviewer."""
         return path.rpartition("/")[2] in self.lock_files and path_problem(path) is None
 
     def is_litter(self, path: str) -> bool:
-        """Whether a path is what tools leave behind, or ours: never harvested, never judged."""
-        return path in self.set_aside or any(pattern.match(path) for pattern in self._litter)
+        """Whether a path is what tools leave behind, or ours: never harvested, never judged.
+
+        A file that is listed by its very name is meant, wherever it lies.
+        """
+        if path in self.set_aside:
+            return True
+        return path not in self._paths and compile_any(self._litter).match(path) is not None
 
     def twin_of(self, path: str) -> str | None:
         """The listed path of which this is a case or Unicode twin (D05)."""
@@ -134,8 +138,10 @@ class Scope:
         return None
 
 
-def _compiled(patterns: Iterable[str]) -> tuple[re.Pattern[str], ...]:
-    return tuple(compile_pattern(pattern) for pattern in patterns)
+def _folder(entry: str) -> str:
+    """The folder of which an entry covers all that lies below, as `src/` and `src/**` do; empty if it is no such."""
+    folder = entry.removesuffix("**") if entry.endswith("/**") else entry
+    return "" if is_pattern(folder) or not folder.endswith("/") else folder[:-1]
 
 
 def judge(changes: Sequence[Change], scope: Scope, tracked: Iterable[str] = ()) -> list[Violation]:

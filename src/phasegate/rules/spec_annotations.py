@@ -17,8 +17,8 @@ from enum import StrEnum
 
 import msgspec
 
+from phasegate.rules.document_lines import lines_of, squeeze, without_code
 from phasegate.rules.finding import Finding, shown
-from phasegate.rules.markdown import lines_of, squeeze, without_code
 from phasegate.rules.work_package import is_requirement_id
 
 

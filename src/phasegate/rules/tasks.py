@@ -18,9 +18,9 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.rules.cycles import find_cycles
+from phasegate.rules.document_lines import Line, lines_of, squeeze
 from phasegate.rules.finding import Finding, closest, shown
 from phasegate.rules.front_matter import Entries, Fields, Items, Malformed, Node, Text
-from phasegate.rules.markdown import Line, lines_of, squeeze
 from phasegate.rules.repo_path import path_problem
 
 ReadYaml = Callable[[str, int], Node]
@@ -67,7 +67,11 @@ class _Draft(NamedTuple):
     id: str
     title: str
     done: bool
-    fields: dict[str, str]
+    fields: dict[str, list[str]]  # the lines of each
+
+    def field(self, key: str) -> str:
+        """A field's lines as one text."""
+        return " ".join(self.fields.get(key, ()))
 
 
 _CHECKBOX = re.compile(r"\s*[-*+] \[([ xX])\] *(.*)")
@@ -140,13 +144,13 @@ def _take_field(draft: _Draft, label: str, line: Line, findings: list[Finding]) 
     if found and name:
         if name in draft.fields:
             findings.append(Finding(line.number, "duplicate-field", f"task {draft.id} has {name} twice"))
-        draft.fields[name] = found[2] or ""
+        draft.fields[name] = [found[2] or ""]
         return name
     if found and label != "do":
         hint = closest(found[1].capitalize(), ("File", "Spec", "Do", "Depends"))
         findings.append(Finding(line.number, "unknown-field", f"{shown(found[1])} is no field of a task{hint}"))
     elif label:
-        draft.fields[label] += f" {line.text.strip()}"
+        draft.fields[label].append(line.text.strip())
     else:
         findings.append(Finding(line.number, "unknown-field", f"{shown(line.text.strip())} belongs to no field"))
     return label
@@ -169,11 +173,11 @@ def _yaml_drafts(text: str, line: int, read_yaml: ReadYaml, findings: list[Findi
 def _yaml_draft(item: Entries, findings: list[Finding]) -> _Draft:
     fields = Fields(item, findings)
     id_, title, do, done = fields.required("id"), fields.text("title"), fields.text("do"), fields.text("done", "false")
-    listed = {key: _list_text(fields, item, key) for key in ("file", "spec", "depends")}
+    listed = {key: [_list_text(fields, item, key)] for key in ("file", "spec", "depends")}
     fields.refuse_others()
     if done not in ("true", "false"):
         fields.problem("done", "must be true or false")
-    return _Draft(item.line, id_, title, done == "true", {**listed, "do": do})
+    return _Draft(item.line, id_, title, done == "true", {**listed, "do": [do]})
 
 
 def _list_text(fields: Fields, item: Entries, key: str) -> str:
@@ -192,15 +196,20 @@ def _task(draft: _Draft, findings: list[Finding]) -> Task | None:
         return None
     lists = {key: _listed(draft, key, findings) for key in ("file", "spec", "depends")}
     task = Task(
-        draft.id, squeeze(draft.title), lists["file"], lists["spec"], squeeze(draft.fields.get("do", "")),
-        lists["depends"], draft.done,
-    )  # fmt: skip
+        id=draft.id,
+        title=squeeze(draft.title),
+        files=lists["file"],
+        spec=lists["spec"],
+        do=squeeze(draft.field("do")),
+        depends=lists["depends"],
+        done=draft.done,
+    )
     findings += [Finding(draft.line, code, f"task {task.id} {message}") for code, message in _task_problems(task)]
     return task
 
 
 def _listed(draft: _Draft, key: str, findings: list[Finding]) -> tuple[str, ...]:
-    values = _split_list(draft.fields.get(key, ""), blanks=key == "spec")
+    values = _split_list(draft.field(key), blanks=key == "spec")
     if values is None:
         message = f"task {draft.id}: {key} must be values with commas between them; one with blanks goes in backticks"
         findings.append(Finding(draft.line, "bad-list", message))

@@ -13,9 +13,11 @@ from phasegate.errors import StateConflict
 from phasegate.rules.finding import shown
 from phasegate.rules.glob import is_pattern
 from phasegate.rules.repo_path import path_problem
-from phasegate.rules.scope import Scope
+from phasegate.rules.scope import LITTER, Scope
 
 MOST_AGENTS = 16
+# The shipped language profiles, in the order in which a repository is asked what it is.
+PROFILES = ("rust", "go", "typescript", "python")
 COMMANDS = ("setup", "build", "test", "lint", "typecheck", "coverage")
 T = TypeVar("T")
 
@@ -90,10 +92,15 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
         """The folder of its checkout."""
         return f".worktrees/{self.feature_slug}-{self.work_package_id}"
 
-    def scope(self, exceptions: Sequence[str] = ()) -> Scope:
+    def scope(self, exceptions: Sequence[str] = (), litter: Sequence[str] = LITTER) -> Scope:
         """What may change; the package's own document in the checkout is set aside (D1)."""
-        mine = (f"{self.work_package_id}.md",)
-        return Scope(self.file_scope, executable=self.executable_files, exceptions=exceptions, set_aside=mine)
+        return Scope(
+            self.file_scope,
+            executable=self.executable_files,
+            exceptions=exceptions,
+            set_aside=(f"{self.work_package_id}.md",),
+            litter=litter,
+        )
 
 
 class State(StrEnum):

@@ -15,12 +15,13 @@ from phasegate.workspace.repository import Repository, read_refs
 
 Sight = Mapping[str, str]
 _STEERING = ("config", "config.worktree", "HEAD", "hooks", "info", "objects/info")
+_OURS = ("phasegate/git", "phasegate/git-as-asked")  # the git directories that our own git works with
 
 
 def look_outside(repository: Repository, unwatched: Collection[str] = (".worktrees", ".phasegate", ".isdlc")) -> Sight:
     """The state of everything outside: cheap marks, no contents. `unwatched` are names in the root."""
     found = {f"ref {name}": target for name, target in read_refs(repository).items()}
-    for name in _STEERING:
+    for name in (*_STEERING, *_OURS):
         found.update(_marks(repository.common_dir / name, f".git/{name}"))
     for entry in repository.root.iterdir():
         if entry.name != ".git" and entry.name not in unwatched:

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
-from phasegate.errors import PhasegateError
+from phasegate.errors import EnvironmentUnavailable, PhasegateError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # name -> (module below this package, object in it, help line). The help page shows the lines without loading any.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "agent-file": ("agent_file", "agent_file", "List, copy and mend agent files and their prompt sections."),
+    "answer": ("answer", "answer", "Read an agent's answer: verdict, task statuses, result."),
+    "artifact": ("artifact", "artifact", "Write, read and list the artifacts of a feature."),
+    "audit": ("audit", "audit", "Show the audit trails, and verify that nothing in them was changed."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
+    "completion": ("completion", "completion", "Print the completion script for bash, zsh or fish."),
+    "config": ("config", "config", "Show the configuration in effect, and where each value comes from."),
+    "demo": ("demo", "demo", "Show the product at work in a throw-away folder."),
+    "dispatch": ("dispatch", "dispatch", "Carry a work package through implementation, checks, review and merge."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
+    "package": ("package", "package", "List the work packages of a feature, or show one."),
+    "plan": ("plan", "plan", "Load a feature's work packages, and show how they hang together."),
+    "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
+    "scope": ("scope", "scope", "Record an exception to the file scope of a work package."),
+    "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
+    "status": ("status", "status", "Show where things stand."),
+    "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
+    "worktree": ("worktree", "worktree", "List the work packages that are ready, and their worktrees."),
 }
 
 
@@ -38,6 +59,14 @@ class LazyGroup(click.Group):
             ctx.fail(f"No such command '{args[0]}'.{_did_you_mean(args[0])}")
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Completion from the table: a key press must not load every command."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=COMMANDS[name][2]) for name in names), *options]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
@@ -53,10 +82,16 @@ def _did_you_mean(name: str) -> str:
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="phasegate", message="phasegate %(version)s")
 @click.pass_context
-def app(ctx: click.Context) -> None:
+def app(ctx: click.Context) -> int | None:
     """Take a feature through phases and gates, carried out by coding agents and decided by evidence."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+    if ctx.invoked_subcommand is not None:
+        return None
+    from phasegate.doors.cli import menu
+
+    if menu.on_a_terminal():
+        return menu.offer()
+    click.echo(ctx.get_help())
+    return None
 
 
 def run(arguments: list[str]) -> int:
@@ -66,7 +101,7 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
-        error.show()
+        show_mistake(error)
         return error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
         return 130
@@ -75,15 +110,41 @@ def run(arguments: list[str]) -> int:
         return error.exit_code
     except BrokenPipeError:
         return _reader_has_gone()
+    except OSError as error:
+        return _disk_is_full(error) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _our_fault(error)
     except Exception as error:
         return _our_fault(error)
     return result if isinstance(result, int) else 0
 
 
 def _reader_has_gone() -> int:
-    """`phasegate ... | head` is no error; the interpreter must not complain when it flushes stdout at its end."""
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - it lives as long as the process
+    """`phasegate ... | head` is no error."""
+    _drop_output()
     return 0
+
+
+def _drop_output() -> None:
+    """What is still buffered goes nowhere: the interpreter flushes stdout at its end, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _disk_is_full(error: OSError) -> int:
+    """Whatever was to be written, stdout included, the machine has no room for it."""
+    _drop_output()
+    unavailable = EnvironmentUnavailable(f"cannot write: {error.strerror}", "make room, or send the output elsewhere")
+    show_error(unavailable)
+    return unavailable.exit_code
+
+
+def show_mistake(error: click.ClickException) -> None:
+    """Say what is wrong with the arguments, on stderr; what was typed may hold escape sequences (M01)."""
+    from io import StringIO
+
+    from phasegate.doors.cli.render import printable
+
+    error.show(file=(shown := StringIO()))
+    for line in shown.getvalue().removesuffix("\n").split("\n"):
+        print(printable(line.expandtabs(4)), file=sys.stderr)
 
 
 def _our_fault(error: Exception) -> int:
@@ -100,7 +161,9 @@ def _our_fault(error: Exception) -> int:
 
 
 def show_error(error: PhasegateError) -> None:
-    """Say what happened and what to do next, on stderr."""
-    print(f"phasegate: {error.message}", file=sys.stderr)
+    """Say what happened and what to do next, on stderr; a message may hold names from outside."""
+    from phasegate.doors.cli.render import printable
+
+    print(f"phasegate: {printable(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"  hint: {error.hint}", file=sys.stderr)
+        print(f"  hint: {printable(error.hint)}", file=sys.stderr)

@@ -27,11 +27,33 @@ def show(data: object, text: str, as_json: bool) -> None:
         click.echo(text)
 
 
+def printable(text: object) -> str:
+    """A file name, or any text from outside, without what could steer a terminal or break a line (M01)."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
+
+
+def current_folder() -> Path:
+    """Where the person is."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigError("the current folder is gone", "change into one that exists") from error
+
+
 def read_input(source: str) -> bytes:
     """The bytes of a file, or of stdin for `-`; a file that cannot be read is the person's to mend."""
     if source == "-":
-        return sys.stdin.buffer.read()
+        return _read_stdin()
     try:
         return Path(source).read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {source}: {error.strerror}", "name a readable file, or - for stdin") from error
+
+
+def _read_stdin() -> bytes:
+    """All of stdin; a person at a terminal is told what we wait for."""
+    if sys.stdin is None:
+        raise ConfigError("there is no stdin to read", "name a readable file")
+    if sys.stdin.isatty():
+        print("phasegate: reading from the terminal; end with Ctrl-D on a line of its own", file=sys.stderr)
+    return sys.stdin.buffer.read()

@@ -1,0 +1,59 @@
+"""`command`: any program that takes the task envelope on stdin and answers on stdout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from phasegate.agents.ending import report_of_plain_program
+from phasegate.agents.envelope import environment_of
+from phasegate.agents.port import AgentReport, Finished, Launch, Task
+from phasegate.errors import ConfigError
+
+
+class Command:
+    """Starts the configured command line; relative paths of files in it are those of the repository."""
+
+    kind = "command"
+    template = "BASE"
+    default_command: tuple[str, ...] = ()
+    version_arguments: tuple[str, ...] = ()
+
+    def launch(self, task: Task) -> Launch:
+        if not task.agent.command:
+            raise ConfigError(
+                f"agent {task.agent.name!r} has no command",
+                f'Set `command = ["program"]` in [agents.{task.agent.name}].',
+            )
+        return Launch(
+            argv=_from_the_repository(task),
+            stdin=task.envelope.to_json(),
+            network=True,  # it may have to reach a model
+            env=run_variables(task),
+            pass_env=task.agent.env,
+        )
+
+    def report(self, task: Task, finished: Finished) -> AgentReport:
+        return report_of_plain_program(finished)
+
+
+def run_variables(task: Task) -> dict[str, str]:
+    """The variables of every run, and which round of which phase this is: the envelope has no field for it."""
+    return {
+        **environment_of(task.envelope, task.prompt_xml),
+        "PHASEGATE_PHASE": task.phase,
+        "PHASEGATE_WORKFLOW_PHASE": task.workflow_phase,
+        "PHASEGATE_ROUND": str(task.round),
+    }
+
+
+def _from_the_repository(task: Task) -> tuple[str, ...]:
+    """`./agent.sh` and `tools/agent.py` mean the person's own files: agents had those in the checkout in hand."""
+    program, *arguments = task.agent.command
+    if "/" in program:
+        program = str(task.repository / program)
+    return (program, *(_own_file(task.repository, argument) for argument in arguments))
+
+
+def _own_file(repository: Path, argument: str) -> str:
+    path = repository / argument
+    return str(path) if not argument.startswith("-") and path.is_file() else argument

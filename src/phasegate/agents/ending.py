@@ -1,0 +1,50 @@
+"""What the end of a plain program means, where it speaks no protocol of its own."""
+
+from __future__ import annotations
+
+import re
+
+from phasegate.agents.port import AgentReport, Ending, Finished
+from phasegate.rules.retry import READ_AT_MOST, Fault, classify
+
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # what a shell says
+_RETRY_AFTER = re.compile(r"\b(?:retry|try again|resets?)[ -](?:after|in):? ?([0-9]{1,6}) ?(s|m|h)?", re.I)
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def report_of_plain_program(finished: Finished) -> AgentReport:
+    """Stdout is the answer. The exit status says how it ended, and stderr whether another try may help.
+
+    Stdout is not asked: an agent that writes about timeouts has not had one.
+    """
+    ending, reason = _ending(finished)
+    retry_at_s = _retry_at_s(finished) if ending is Ending.RATE_LIMITED else None
+    return AgentReport(finished.stdout, ending, reason, retry_at_s)
+
+
+def _ending(finished: Finished) -> tuple[Ending, str]:
+    if finished.timed_out or (finished.told_to_stop and finished.exit_status != 0):
+        return Ending.FAILED, f"it ran out of time after {finished.duration_s:.0f} s"
+    if finished.signal is not None:
+        return Ending.FAILED, f"signal {finished.signal} ended it"
+    if finished.exit_status is None:
+        return Ending.FAILED, "nobody knows how it ended"
+    if finished.exit_status == 0:
+        return Ending.COMPLETED, ""
+    if finished.exit_status in (_NOT_EXECUTABLE, _NOT_FOUND):
+        return Ending.NOT_RUNNABLE, f"exit status {finished.exit_status}: a program was not found or may not be run"
+    return _failure(finished.exit_status, finished.stderr)
+
+
+def _failure(exit_status: int, stderr: str) -> tuple[Ending, str]:
+    fault = classify(exit_status, stderr)
+    endings = {Fault.PERMANENT: Ending.FAILED, Fault.RATE_LIMIT: Ending.RATE_LIMITED}
+    kind = "" if fault is Fault.PERMANENT else f" ({fault})"
+    return endings.get(fault, Ending.TRANSIENT), f"exit status {exit_status}{kind}"
+
+
+def _retry_at_s(finished: Finished) -> float | None:
+    found = _RETRY_AFTER.search(finished.stderr[-READ_AT_MOST:])
+    if found is None:
+        return None
+    return finished.ended_at_s + int(found[1]) * _SECONDS[(found[2] or "s").lower()]

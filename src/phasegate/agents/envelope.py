@@ -1,0 +1,122 @@
+"""The task envelope: what an agent is told about its task, to the letter of the interface specification (D1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from phasegate.errors import ConfigError
+
+
+class EnvelopeConfig(msgspec.Struct, frozen=True):
+    """How the run is set up."""
+
+    kind: str
+    timeout_secs: int
+    pr_target_branch: str
+    num_agents: int = 1
+    max_review_cycles: int = 5
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """The fields in the order of the specification. The last three are there only when the package is split."""
+
+    job_id: str
+    feature_slug: str
+    wp_sequence: int
+    wp_id: str | None
+    prompt_path: str
+    context_paths: tuple[str, ...]
+    worktree_path: str
+    config: EnvelopeConfig
+    agent_index: int | UnsetType = UNSET
+    agent_count: int | UnsetType = UNSET
+    assigned_deliverables: tuple[str, ...] | UnsetType = UNSET
+
+    def to_json(self) -> bytes:
+        """One line of JSON, as a `command` agent reads it from stdin."""
+        return msgspec.json.encode(self) + b"\n"
+
+
+class Package(msgspec.Struct, frozen=True):
+    """The work package that a run is of."""
+
+    wp_id: str
+    sequence: int
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One agent's part of a package that several work on."""
+
+    agent_index: int
+    agent_count: int
+    deliverables: tuple[str, ...]
+
+
+class Places(msgspec.Struct, frozen=True):
+    """Where the things of a run are. All of it lies in the repository or its worktrees."""
+
+    repository: Path
+    worktrees: Path
+    checkout: Path
+    prompt: Path
+    context: tuple[Path, ...] = ()
+
+
+def make_envelope(
+    job_id: str,
+    feature_slug: str,
+    places: Places,
+    config: EnvelopeConfig,
+    package: Package | None = None,
+    share: Share | None = None,
+) -> Envelope:
+    """The envelope of one run. Without a package, `wp_id` is null and `wp_sequence` is 0."""
+    whole = Envelope(
+        job_id=job_id,
+        feature_slug=feature_slug,
+        wp_sequence=package.sequence if package else 0,
+        wp_id=package.wp_id if package else None,
+        prompt_path=_inside(places, places.prompt),
+        context_paths=tuple(_inside(places, path) for path in places.context),
+        worktree_path=_inside(places, places.checkout),
+        config=config,
+    )
+    return whole if share is None else _for_one_of_several(whole, share)
+
+
+def _for_one_of_several(envelope: Envelope, share: Share) -> Envelope:
+    if not 0 <= share.agent_index < share.agent_count:
+        raise ValueError(f"there is no agent {share.agent_index} among {share.agent_count}")
+    return msgspec.structs.replace(
+        envelope,
+        agent_index=share.agent_index,
+        agent_count=share.agent_count,
+        assigned_deliverables=share.deliverables,
+    )
+
+
+def _inside(places: Places, path: Path) -> str:
+    """An agent is never pointed at a file elsewhere: what it is told to read, it may repeat to anybody."""
+    roots = (places.repository, places.worktrees)
+    if not path.is_absolute() or ".." in path.parts or not any(_is_below(path, root) for root in roots):
+        raise ConfigError(f"{path} is not inside {places.repository}", "Name files of this repository only.")
+    return str(path)
+
+
+def _is_below(path: PurePath, root: PurePath) -> bool:
+    return root.is_absolute() and path.is_relative_to(root)
+
+
+def environment_of(envelope: Envelope, prompt_xml: Path) -> Mapping[str, str]:
+    """The variables that every agent gets besides the envelope. `AGILEPLUS_CONTEXT` lists paths as PATH does."""
+    return {
+        "AGILEPLUS_JOB_ID": envelope.job_id,
+        "AGILEPLUS_WP_ID": envelope.wp_id or "",
+        "AGILEPLUS_PROMPT": str(prompt_xml),
+        "AGILEPLUS_CONTEXT": os.pathsep.join(envelope.context_paths),
+    }

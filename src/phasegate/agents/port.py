@@ -1,0 +1,128 @@
+"""The port between us and agent programs: how one is started, and what its end means (D3).
+
+A harness starts nothing itself. It describes a launch, the cage carries it out, and the harness reads what came back.
+That an agent failed is a value; that it could not be started is an exception of the cage or of `launch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from phasegate.agents.envelope import Envelope
+
+
+class AgentConfig(msgspec.Struct, frozen=True):
+    """What a person configured about one agent, as far as its harness needs it."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()  # names of variables to pass through; values are never configured
+    scenario: str = ""  # of a scripted agent
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One run of one agent."""
+
+    envelope: Envelope
+    agent: AgentConfig
+    repository: Path
+    checkout: Path
+    prompt_xml: Path
+    phase: str  # plan, challenge, implement, review or archive
+    workflow_phase: str = ""  # the key, such as 06-implementation
+    round: int = 1
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """How to start an agent program. It starts in the checkout."""
+
+    argv: tuple[str, ...]
+    stdin: bytes | Path
+    network: bool
+    env: Mapping[str, str] = {}  # values that we set
+    pass_env: tuple[str, ...] = ()  # names whose values come from our own environment, never from a file
+    readable: tuple[Path, ...] = ()  # besides what the program itself needs
+    home_files: Mapping[str, bytes] = {}  # placed in the job's own HOME before the start
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A process that has ended: an exit status, or the signal that ended it, or neither if nobody knows."""
+
+    exit_status: int | None
+    stdout: str
+    stderr: str
+    signal: int | None = None
+    cut: bool = False  # output was left out in the middle
+    told_to_stop: bool = False
+    timed_out: bool = False
+    duration_s: float = 0.0
+    ended_at_s: float = 0.0  # seconds since 1970, to which "try again in 30 s" is added
+
+
+class Ending(StrEnum):
+    """What the end of a run means. Only evidence says whether the work is good."""
+
+    COMPLETED = "completed"  # it came to its own end: there may be an answer
+    FAILED = "failed"
+    TRANSIENT = "transient failure"
+    RATE_LIMITED = "rate limited"
+    NOT_RUNNABLE = "not runnable"  # it is not installed, not logged in, or wrongly configured
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a run used, as its agent reports it."""
+
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+
+
+class AgentEvent(msgspec.Struct, frozen=True):
+    """Something an agent reports to have done: `action` is one of the trail's, the rest is shown, never believed."""
+
+    action: str
+    path: str = ""
+    text: str = ""
+
+
+class AgentReport(msgspec.Struct, frozen=True):
+    """What a run brought: the answer as text, and what its end means."""
+
+    answer: str
+    ending: Ending
+    reason: str = ""
+    retry_at_s: float | None = None  # when a rate limit ends, in seconds since 1970
+    events: tuple[AgentEvent, ...] = ()
+    usage: Usage | None = None
+
+
+class Harness(Protocol):
+    """A kind of agent program. tests/contract/test_harness.py says what every one of them must do."""
+
+    @property
+    def kind(self) -> str:
+        """The name in `harness = "..."` and in the envelope."""
+
+    @property
+    def template(self) -> str:
+        """The template's agent name, unless the person configured another."""
+
+    @property
+    def default_command(self) -> tuple[str, ...]:
+        """The command when none is configured; empty when one must be."""
+
+    @property
+    def version_arguments(self) -> tuple[str, ...]:
+        """What to add to the command to make it print its version; empty when it has none."""
+
+    def launch(self, task: Task) -> Launch:
+        """How to start it; raises ConfigError when the configuration does not suffice."""
+
+    def report(self, task: Task, finished: Finished) -> AgentReport:
+        """What came back. Never raises: whatever a program printed is a value."""

@@ -1,0 +1,50 @@
+"""`scripted`: the agent that ships with the product, needs no model, and plays a scenario file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from phasegate.agents.command import run_variables
+from phasegate.agents.ending import report_of_plain_program
+from phasegate.agents.port import AgentReport, Ending, Finished, Launch, Task
+from phasegate.agents.scenario import load_scenario
+from phasegate.agents.scripted_program import BAD_SCENARIO
+from phasegate.errors import ConfigError
+
+
+class Scripted:
+    """Runs our own program on the configured scenario. A wrong scenario is found before anything is started."""
+
+    kind = "scripted"
+    template = "BASE"
+    default_command = (sys.executable, "-P", "-m", "phasegate.agents.scripted_program")
+    version_arguments: tuple[str, ...] = ()
+
+    def launch(self, task: Task) -> Launch:
+        scenario = _scenario_of(task)
+        load_scenario(scenario)
+        return Launch(
+            argv=(*self.default_command, str(scenario)),
+            stdin=task.envelope.to_json(),
+            network=False,
+            env=run_variables(task),
+            pass_env=task.agent.env,
+            readable=(scenario,),
+        )
+
+    def report(self, task: Task, finished: Finished) -> AgentReport:
+        if finished.exit_status == BAD_SCENARIO:
+            lines = finished.stderr.strip().splitlines()
+            return AgentReport(finished.stdout, Ending.NOT_RUNNABLE, lines[0] if lines else "its scenario is wrong")
+        return report_of_plain_program(finished)
+
+
+def _scenario_of(task: Task) -> Path:
+    """`scenario = "file"`; `command = ["file"]` means the same, for those who know only that key."""
+    name = task.agent.scenario or next(iter(task.agent.command), "")
+    if not name:
+        raise ConfigError(
+            f"agent {task.agent.name!r} has no scenario", f'Set `scenario = "file.toml"` in [agents.{task.agent.name}].'
+        )
+    return task.repository / name

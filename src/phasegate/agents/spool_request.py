@@ -1,0 +1,108 @@
+"""What an agent may ask of the orchestrator from inside its job (D14): read from arguments, into types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MOST_ARGUMENTS = 32
+
+
+class Status(NamedTuple):
+    package: str | None
+    as_json: bool = False
+
+
+class WorktreeList(NamedTuple):
+    everything: bool
+    as_json: bool = False
+
+
+class ArtifactWrite(NamedTuple):
+    feature_slug: str
+    relative_path: str
+    content: str
+
+
+class ArtifactRead(NamedTuple):
+    feature_slug: str
+    relative_path: str
+
+
+class ArtifactList(NamedTuple):
+    feature_slug: str | None
+    as_json: bool = False
+
+
+Request = Status | WorktreeList | ArtifactWrite | ArtifactRead | ArtifactList
+
+
+class Unanswerable(ValueError):
+    """Not one of the requests above; the message is for the agent."""
+
+
+def read_request(arguments: Sequence[str]) -> Request:
+    """The request that these arguments mean, or Unanswerable. Values are for whoever answers to check."""
+    if len(arguments) > MOST_ARGUMENTS:
+        raise Unanswerable("too many arguments")
+    taken = _Taken(arguments)
+    request = _request(taken)
+    if taken.words or taken.options:
+        raise Unanswerable(f"unexpected: {' '.join([*taken.words, *taken.options])[:200]}")
+    return request
+
+
+def _request(taken: _Taken) -> Request:
+    match taken.word(), taken.word() if taken.words and taken.words[0] in _SECOND_WORDS else None:
+        case "worktree", "list":
+            return WorktreeList(taken.flag("--all"), taken.flag("--json"))
+        case "artifact", "write":
+            return ArtifactWrite(*taken.needed("--feature-slug", "--relative-path", "--content"))
+        case "artifact", "read":
+            return ArtifactRead(*taken.needed("--feature-slug", "--relative-path"))
+        case "artifact", "list":
+            return ArtifactList(taken.options.pop("--feature-slug", None), taken.flag("--json"))
+        case "status", None:
+            return Status(taken.word(), taken.flag("--json"))
+    raise Unanswerable("not available inside a job; `phasegate --help` lists what is")
+
+
+_SECOND_WORDS = ("list", "write", "read")
+_WITH_VALUE = ("--feature-slug", "--relative-path", "--content")
+_FLAGS = ("--json", "--all")
+
+
+class _Taken:
+    """Arguments sorted into words and options, to be taken one by one."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.words: list[str] = []
+        self.options: dict[str, str] = {}
+        pending = [*arguments]
+        while pending:
+            self._sort(pending.pop(0), pending)
+
+    def _sort(self, argument: str, following: list[str]) -> None:
+        name, equals, value = argument.partition("=")
+        if not argument.startswith("--"):
+            self.words.append(argument)
+        elif name in self.options:
+            raise Unanswerable(f"{name} is given twice")
+        elif name in _WITH_VALUE and (equals or following):
+            self.options[name] = value if equals else following.pop(0)
+        elif argument in _FLAGS:
+            self.options[argument] = ""
+        else:
+            raise Unanswerable(f"{name[:100]} is unknown or needs a value")
+
+    def word(self) -> str | None:
+        return self.words.pop(0) if self.words else None
+
+    def flag(self, name: str) -> bool:
+        return self.options.pop(name, None) is not None
+
+    def needed(self, *names: str) -> list[str]:
+        missing = [name for name in names if name not in self.options]
+        if missing:
+            raise Unanswerable(f"missing: {', '.join(missing)}")
+        return [self.options.pop(name) for name in names]

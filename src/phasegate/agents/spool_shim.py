@@ -1,0 +1,93 @@
+"""`phasegate` and `agileplus` inside a job: a request goes into the job's spool, the orchestrator answers (D14).
+
+Copied into the job's own folder and run there by `python -I`, so standard library only and nothing of our package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+
+PATIENCE_S = 30.0
+LOOK_EVERY_S = 0.02
+LARGEST_CONTENT_BYTES = 4_000_000
+NO_ANSWER = 75  # EX_TEMPFAIL: nothing is wrong with the request
+USAGE = """\
+Inside a job these commands are answered by the orchestrator:
+  status [WPnn]
+  worktree list
+  artifact write --feature-slug S --relative-path P (--content C | --file F | -)
+  artifact read --feature-slug S --relative-path P
+  artifact list [--feature-slug S]
+"""
+
+
+def main(spool: str, arguments: list[str]) -> int:
+    """Hand in one request, wait for its answer, show it."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(USAGE)
+        return 0
+    try:
+        request = {"arguments": with_content(arguments)}
+        answer = wait_for(spool, hand_in(spool, request))
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"phasegate: {error}\n")
+        return 2
+    if answer is None:
+        sys.stderr.write("phasegate: the orchestrator did not answer. Go on without it; the work is not affected.\n")
+        return NO_ANSWER
+    sys.stdout.write(str(answer.get("stdout", "")))
+    sys.stderr.write(str(answer.get("stderr", "")))
+    status = answer.get("exit_status")
+    return status if isinstance(status, int) else 70
+
+
+def with_content(arguments: list[str]) -> list[str]:
+    """Files and stdin are read here, with the agent's own rights, and travel as content."""
+    changed = list(arguments)
+    if changed[:2] != ["artifact", "write"]:
+        return changed
+    if "--file" in changed[:-1]:
+        at = changed.index("--file")
+        with open(changed[at + 1], "rb") as file:  # noqa: PTH123 - pathlib costs more than the rest of this
+            changed[at : at + 2] = ["--content", _text(file.read(LARGEST_CONTENT_BYTES + 1))]
+    elif changed[-1] == "-":
+        changed[-1:] = ["--content", _text(sys.stdin.buffer.read(LARGEST_CONTENT_BYTES + 1))]
+    return changed
+
+
+def _text(data: bytes) -> str:
+    if len(data) > LARGEST_CONTENT_BYTES:
+        raise ValueError(f"the content is larger than {LARGEST_CONTENT_BYTES} bytes")
+    return data.decode()
+
+
+def hand_in(spool: str, request: object) -> str:
+    """Write the request under a name that nobody looks at, then give it the name under which it is found whole."""
+    name = secrets.token_hex(16)
+    waiting = f"{spool}/requests/{name}.json"
+    with open(f"{waiting}.new", "x", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump(request, file)
+    os.rename(f"{waiting}.new", waiting)  # noqa: PTH104
+    return name
+
+
+def wait_for(spool: str, name: str) -> dict[str, object] | None:
+    """The answer, or None when none came in time."""
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
+        try:
+            with open(f"{spool}/answers/{name}.json", encoding="utf-8") as file:  # noqa: PTH123
+                answer = json.load(file)
+        except FileNotFoundError:
+            time.sleep(LOOK_EVERY_S)
+        else:
+            return answer if isinstance(answer, dict) else {}
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,23 @@
+"""All harness kinds: to add one, write its module and add its line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from phasegate.agents.command import Command
+from phasegate.agents.port import Harness
+from phasegate.agents.scripted import Scripted
+from phasegate.errors import ConfigError
+
+HARNESSES: Mapping[str, Harness] = {
+    "command": Command(),
+    "scripted": Scripted(),
+}
+
+
+def harness_of(kind: str) -> Harness:
+    """The harness of that kind, or a ConfigError that lists the kinds."""
+    try:
+        return HARNESSES[kind]
+    except KeyError:
+        raise ConfigError(f"there is no harness {kind!r}", f"Use one of: {', '.join(HARNESSES)}.") from None

@@ -1,0 +1,287 @@
+"""The project's own commands, run on a clean checkout, and what their ends mean (D8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from phasegate.checks.baseline import Baseline, compared
+from phasegate.checks.coverage_report import BadReport, Counted, reaches, read_coverage, uncounted
+from phasegate.checks.evidence import Check, Outcome, failed, not_asked, passed
+from phasegate.checks.excerpt import excerpt, listed, one_line
+from phasegate.checks.plan import Command, Plan, Purpose, Ran, Runner
+from phasegate.checks.runner_output import TestRun, read_test_output
+from phasegate.checks.setup_cache import SetupCache, key_of
+from phasegate.checks.snapshot import mark_of, take_snapshot
+from phasegate.rules.retry import Fault, classify
+from phasegate.rules.untrusted_text import for_terminal
+
+_NOT_EXECUTABLE, _NOT_FOUND, _PYTEST_NO_TESTS = 126, 127, 5
+_NO_MODULE = re.compile(r"^\S{1,500}: No module named \S{1,200}$|^npm (?:ERR!|error) Missing script: ", re.M)
+# Linters that end with a failure for warnings alone say so: eslint in its last line, pylint in the bits of its status.
+_ESLINT = re.compile(r"\b(?:eslint|npm|npx|pnpm|yarn|bun)\b")
+_ESLINT_COUNTS = re.compile(r"^\u2716 [0-9]{1,8} problems? \(([0-9]{1,8}) errors?, [0-9]{1,8} warnings?\)$", re.M)
+_PYLINT_WARNINGS = 4 | 8 | 16
+# Commands are told that nobody watches: no colours, no watch mode, no byte code beside the sources. What Cargo and Go
+# fetch during the setup goes into the checkout, where the commands after it look and the cache keeps it.
+_TOOLS = ".phasegate-tools"
+_ENVIRONMENT = {
+    "CI": "1",
+    "NO_COLOR": "1",
+    "FORCE_COLOR": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "GOFLAGS": "-modcacherw",
+}
+
+
+class Bench:
+    """A clean checkout in which the commands of one plan are run, one after the other."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        checkout: Path,
+        run: Runner,
+        cache: SetupCache | None = None,
+        baseline: Baseline | None = None,
+        *,
+        fills_cache: bool = False,
+    ) -> None:
+        self.plan, self.checkout, self._run, self._cache, self._baseline = plan, checkout, run, cache, baseline
+        self._fills_cache = fills_cache
+        self._is_set_up = False
+        self.before = take_snapshot(checkout)
+        self._reports = {path: mark_of(checkout / path) for path in plan.coverage_reports}
+
+    def checks(self, purposes: Collection[str] = tuple(Purpose)) -> list[Check]:
+        """Run the commands for these purposes, setup first. What cannot be run because of another is a failure too."""
+        done: dict[str, Check] = {}
+        for purpose in Purpose:
+            if purpose in purposes or purpose is Purpose.SETUP:
+                done[purpose] = compared(self._check(purpose, done), self._baseline)
+        return [*done.values()]
+
+    def _check(self, purpose: Purpose, done: dict[str, Check]) -> Check:
+        line = self.plan.commands.get(purpose, "").strip()
+        if purpose is Purpose.COVERAGE and self.plan.coverage_min is not None:
+            return self._coverage(line, done)
+        if not line:
+            was_left_out = purpose in self.plan.commands
+            return not_asked(
+                purpose, "left out by configuration" if was_left_out else "the project has no such command"
+            )
+        if (setup := done.get(Purpose.SETUP)) and setup.outcome is Outcome.FAILED:
+            unrun = failed(purpose, "it was not run: the setup failed", "Mend the setup first.")
+            return msgspec.structs.replace(unrun, fault=setup.fault)
+        if purpose is Purpose.SETUP:
+            return self._setup(line)
+        if purpose is Purpose.TEST:
+            return self._tests(line)
+        ran = self._ran(purpose, line)
+        return self._passed_with_warnings(purpose, line, ran) or self._by_status(purpose, line, ran)
+
+    def _ran(self, purpose: Purpose, line: str) -> Ran:
+        command = Command(
+            argv=("sh", "-c", line),
+            cwd=self.checkout,
+            env={
+                **_ENVIRONMENT,
+                "CARGO_HOME": str(self.checkout / _TOOLS / "cargo"),
+                "GOMODCACHE": str(self.checkout / _TOOLS / "go"),
+            },
+            path_first=self._programs(),
+            network=purpose is Purpose.SETUP,
+            timeout_s=self.plan.timeout_s,
+        )
+        return self._run(command)
+
+    def _programs(self) -> tuple[Path, ...]:
+        """Folders of programs that the setup made. One that came with the tree is an agent's, not the setup's."""
+        if not self._is_set_up:
+            return ()
+        mine = [folder for folder in self.plan.bin_folders if not self._is_in_tree(folder.partition("/")[0])]
+        return tuple(self.checkout / folder for folder in mine if (self.checkout / folder).is_dir())
+
+    def _is_in_tree(self, folder: str) -> bool:
+        return any(path == folder or path.startswith(f"{folder}/") for path in self.before)
+
+    def _setup(self, line: str) -> Check:
+        key = key_of(line, self.checkout, self.before, self.plan.lock_files)
+        self._is_set_up = True
+        if self._cache is not None and self._cache.restore(key, self.checkout):
+            return passed(Purpose.SETUP, "taken from the cache", [f"command: {line}"])
+        check = self._by_status(Purpose.SETUP, line, self._ran(Purpose.SETUP, line))
+        if check.outcome is Outcome.PASSED and self._cache is not None and self._fills_cache:
+            self._cache.keep(key, self.checkout, self.before)
+        return check
+
+    def _by_status(self, purpose: Purpose, line: str, ran: Ran) -> Check:
+        """Exit status 0 is a pass, warnings or not; anything else is a failure that says of which kind."""
+        outcome = Outcome.PASSED if ran.exit_status == 0 else Outcome.FAILED
+        summary, remedy = ("exit status 0", "") if ran.exit_status == 0 else _failure(purpose, line, ran)
+        return _of_command(purpose, line, ran, outcome, summary, remedy)
+
+    def _passed_with_warnings(self, purpose: Purpose, line: str, ran: Ran) -> Check | None:
+        if purpose is not Purpose.LINT or not _only_warnings(line, ran):
+            return None
+        summary = f"exit status {ran.exit_status}, for warnings alone: they do not reject"
+        return _of_command(purpose, line, ran, Outcome.PASSED, summary, "")
+
+    def _tests(self, line: str) -> Check:
+        """A test run that fails and passes when it is run again is flaky: passed, and named so."""
+        first = check = self._test_run(line)
+        for attempt in range(2, self.plan.test_reruns + 2):
+            if check.outcome is not Outcome.FAILED or check.tests is None or not check.tests.failed:
+                break
+            check = self._test_run(line)
+            if check.outcome is Outcome.PASSED and _ran_as_many(check.tests, first.tests):
+                note = f"flaky: passed at try {attempt}, failed before: {_names_of(first.tests)}"
+                return msgspec.structs.replace(check, notes=(*check.notes, note), fault=Fault.FLAKY_TEST)
+        return first
+
+    def _test_run(self, line: str) -> Check:
+        ran = self._ran(Purpose.TEST, line)
+        tests = read_test_output(f"{ran.stdout}\n{ran.stderr}")
+        problem = self._test_problem(line, ran, tests)
+        if problem is None:
+            assert tests is not None
+            summary = f"{tests.executed} tests ran and passed ({tests.runner})"
+            return _of_command(Purpose.TEST, line, ran, Outcome.PASSED, summary, "", tests)
+        return self._excused(_of_command(Purpose.TEST, line, ran, Outcome.FAILED, *problem, tests), ran)
+
+    def _test_problem(self, line: str, ran: Ran, tests: TestRun | None) -> tuple[str, str] | None:
+        """Why a test run is no proof: first what the exit status says, then what the output does."""
+        if tests is not None and tests.failed:
+            hidden = ", though the exit status is 0" if ran.exit_status == 0 else ""
+            return (
+                f"{tests.failed} of {tests.executed} tests failed{hidden}",
+                f"Run `{one_line(line)}` and mend what it names.",
+            )
+        if ran.exit_status not in (0, _PYTEST_NO_TESTS):
+            return _failure(Purpose.TEST, line, ran)
+        executed = 0 if tests is None else tests.executed
+        if tests is None and ran.exit_status == 0:
+            return (
+                "no test runner said what it ran",
+                "Let the test command print its runner's summary, and nothing after it.",
+            )
+        if executed < max(self.plan.min_tests, 1) or ran.exit_status:
+            return (
+                f"{executed} tests ran, at least {max(self.plan.min_tests, 1)} must",
+                "Write the tests, and see that they are found.",
+            )
+        return None
+
+    def _excused(self, check: Check, ran: Ran) -> Check:
+        """Let old failures pass where a person decided so, if the runner named each one that failed."""
+        tests, baseline = check.tests, self._baseline
+        if tests is None or baseline is None or not self.plan.accept_already_failing or ran.exit_status != 1:
+            return check
+        old = baseline.old_failures(tests)
+        if not tests.failed == len(old) == len(tests.failing) or tests.executed < max(self.plan.min_tests, 1):
+            return check
+        note = f"already failing before the work began, and accepted by configuration: {listed(old)}"
+        summary = f"{tests.passed} tests passed; {tests.failed} fail as before"
+        changes = {"outcome": Outcome.PASSED, "summary": summary, "remedy": "", "notes": (*check.notes, note)}
+        return msgspec.structs.replace(check, **changes)
+
+    def _coverage(self, line: str, done: dict[str, Check]) -> Check:
+        """Run the coverage command, if there is one, and read the report that it or the test run left."""
+        undone = [check for check in done.values() if check.name in ("setup", "test") and check.remedy]
+        if undone:
+            name = undone[0].name
+            unrun = failed(Purpose.COVERAGE, f"it was not measured: {name} failed", f"Mend {name} first.")
+            return msgspec.structs.replace(unrun, fault=undone[0].fault)
+        check = passed(Purpose.COVERAGE, "")
+        if line:
+            check = self._by_status(Purpose.COVERAGE, line, self._ran(Purpose.COVERAGE, line))
+        return check if check.outcome is Outcome.FAILED else self._measured(check)
+
+    def _measured(self, check: Check) -> Check:
+        least = self.plan.coverage_min
+        assert least is not None
+        try:
+            path, counted = self._lowest_report()
+        except BadReport as error:
+            remedy = f"Let the coverage or test command write one of: {', '.join(self.plan.coverage_reports)}."
+            return msgspec.structs.replace(check, outcome=Outcome.FAILED, summary=str(error), remedy=remedy)
+        summary = f"{counted.percent:.1f} % of {counted.total} lines ({path}), at least {least:g} % must be"
+        missed = uncounted(counted, self.plan.code)
+        notes = (*check.notes, *([f"the report does not count {listed(missed)}"] if missed else []))
+        measured = msgspec.structs.replace(check, summary=summary, notes=notes, coverage_percent=counted.percent)
+        if reaches(counted, least):
+            return measured
+        remedy = "Test the lines that no test runs; the report names them."
+        return msgspec.structs.replace(measured, outcome=Outcome.FAILED, remedy=remedy)
+
+    def _lowest_report(self) -> tuple[str, Counted]:
+        """Of the reports that our run wrote, the one that says least. One that came with the tree proves nothing."""
+        fresh = [path for path, mark in self._reports.items() if mark_of(self.checkout / path) not in (None, mark)]
+        if not fresh:
+            raise BadReport("the run left no coverage report")
+        try:
+            return min(
+                ((path, read_coverage(self.checkout / path)) for path in fresh), key=lambda found: found[1].percent
+            )
+        except BadReport as error:
+            raise BadReport(f"a coverage report cannot be used: {one_line(str(error))}") from None
+
+
+def _of_command(
+    purpose: str, line: str, ran: Ran, outcome: Outcome, summary: str, remedy: str, tests: TestRun | None = None
+) -> Check:
+    return Check(
+        name=purpose,
+        outcome=outcome,
+        summary=summary,
+        remedy=remedy,
+        argv=("sh", "-c", line),
+        exit_status=ran.exit_status,
+        duration_s=ran.duration_s,
+        excerpt=excerpt(f"{ran.stdout}\n{ran.stderr}"),
+        notes=("some of its output was left out",) if ran.cut else (),
+        tests=tests,
+        fault=_fault(purpose, ran) if outcome is Outcome.FAILED else None,
+    )
+
+
+def _fault(purpose: str, ran: Ran) -> Fault:
+    """Fetching and building can fail for reasons that pass. What tests and linters print is about the work."""
+    if purpose not in (Purpose.SETUP, Purpose.BUILD):
+        return Fault.PERMANENT
+    return classify(ran.exit_status, f"{ran.stdout}\n{ran.stderr}")
+
+
+def _failure(purpose: Purpose, line: str, ran: Ran) -> tuple[str, str]:
+    """What happened and what to do, for a command that did not end well."""
+    shown = one_line(line)
+    if ran.timed_out:
+        return f"it ran out of time after {ran.duration_s:.0f} s", f"Make `{shown}` faster, or split the package."
+    if ran.exit_status is None:
+        return "it was ended by a signal", f"Run `{shown}` and see why it is killed; it may need too much memory."
+    if ran.exit_status in (_NOT_EXECUTABLE, _NOT_FOUND) or _NO_MODULE.search(ran.stderr[-10_000:]):
+        remedy = f"Let `setup` install what `{shown}` needs, or set another {purpose} command, or an empty one."
+        return f"exit status {ran.exit_status}: its program is missing", remedy
+    return f"exit status {ran.exit_status}", f"Run `{shown}` and mend what it names."
+
+
+def _only_warnings(line: str, ran: Ran) -> bool:
+    if ran.exit_status is None or ran.exit_status <= 0 or ran.cut:
+        return False
+    if "pylint" in line:
+        return ran.exit_status & ~_PYLINT_WARNINGS == 0
+    if not _ESLINT.search(line):  # another linter could quote such a line from the code that it complains about
+        return False
+    errors = _ESLINT_COUNTS.findall(for_terminal(ran.stdout))
+    return ran.exit_status == 1 and bool(errors) and set(errors) == {"0"}
+
+
+def _ran_as_many(again: TestRun | None, first: TestRun | None) -> bool:
+    return again is not None and first is not None and again.executed >= first.executed
+
+
+def _names_of(tests: TestRun | None) -> str:
+    return listed(tests.failing) if tests and tests.failing else "tests that the runner did not name"

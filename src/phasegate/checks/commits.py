@@ -1,0 +1,25 @@
+"""Whether commits name the package that they are of (D8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_TYPE = r"[a-z]{2,12}"
+
+
+class Commit(NamedTuple):
+    """A commit as git has it."""
+
+    sha: str
+    message: str
+
+
+def unnamed_commits(package: str, commits: Sequence[Commit]) -> list[Commit]:
+    """Those whose first line is neither `WP01: text` nor `feat(WP01): text [FR-AUTH-001]`.
+
+    Any type of the conventional kind will do (`fix`, `test`, `docs` ...); requirement ids in brackets are optional.
+    """
+    form = re.compile(rf"(?:{re.escape(package)}|{_TYPE}\({re.escape(package)}\)!?): \S")
+    return [commit for commit in commits if not form.match(commit.message)]

@@ -1,0 +1,125 @@
+"""The manifest: all that must hold before work counts as done, found out by us on a clean checkout (D8).
+
+An agent's word is not asked. What is unknown, unverified or empty is a failure, and each failure says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from phasegate.checks.baseline import Baseline, baseline_of
+from phasegate.checks.commands import Bench
+from phasegate.checks.commits import Commit, unnamed_commits
+from phasegate.checks.deliverables import problem_with
+from phasegate.checks.evidence import Check, Evidence, Outcome, failed, not_asked, passed
+from phasegate.checks.excerpt import listed, one_line
+from phasegate.checks.plan import Plan, Purpose, Runner
+from phasegate.checks.secrets import ALLOWED_BY, Added, find_secrets
+from phasegate.checks.setup_cache import SetupCache
+from phasegate.checks.snapshot import changed_files
+
+_PROOFS = frozenset(("deliverables", Purpose.BUILD, Purpose.TEST, Purpose.COVERAGE))
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back, as the workspace knows it from git and the disk."""
+
+    package: str
+    checkout: Path  # a clean checkout of the harvested tree, made by us and for us to spoil
+    deliverables: tuple[str, ...]
+    changed: tuple[str, ...]  # paths that differ from the base
+    commits: tuple[Commit, ...]  # from the base on
+    added: Iterable[Added]  # what each of them brought in
+    blobs: Mapping[str, str]  # the files of the harvested tree, each with git's id of its content
+    uncommitted: tuple[str, ...] = ()  # changes that are in no commit
+
+
+def gather_evidence(
+    plan: Plan, work: Work, run: Runner, baseline: Baseline | None = None, cache: SetupCache | None = None
+) -> Evidence:
+    """Check everything, whatever fails first: one round of mending should do."""
+    bench = Bench(plan, work.checkout, run, cache, baseline)
+    checks = [_changes(work), _deliverables(work), _commits(work), _uncommitted(work), _secrets(work.added)]
+    checks += bench.checks(_asked(plan))
+    if plan.coverage_min is None:
+        checks.append(not_asked(Purpose.COVERAGE, "no threshold is set"))
+    return Evidence((*checks, _untouched(bench, work), *_unverified(checks)))
+
+
+def take_baseline(plan: Plan, checkout: Path, run: Runner, cache: SetupCache | None = None) -> Baseline:
+    """Run the same commands on a clean checkout of the tree that the work starts from. This fills the setup's cache."""
+    return baseline_of(Bench(plan, checkout, run, cache, fills_cache=True).checks(_asked(plan)))
+
+
+def _asked(plan: Plan) -> tuple[Purpose, ...]:
+    return tuple(purpose for purpose in Purpose if purpose is not Purpose.COVERAGE or plan.coverage_min is not None)
+
+
+def _changes(work: Work) -> Check:
+    if not work.changed:
+        return failed("changes", "nothing was changed", "Do what the package asks for, in the checkout, and commit it.")
+    return passed("changes", f"{len(work.changed)} files changed", [listed(work.changed)])
+
+
+def _deliverables(work: Work) -> Check:
+    if not work.deliverables:
+        return not_asked("deliverables", "the package names none")
+    found = {path: problem_with(work.checkout, path) for path in work.deliverables}
+    problems = [f"{one_line(path)} {problem}" for path, problem in found.items() if problem]
+    if problems:
+        remedy = "Write each deliverable at exactly this path, as a plain file with content."
+        return failed("deliverables", "; ".join(problems[:20]), remedy, problems[20:])
+    return passed("deliverables", f"all {len(found)} are there and not empty")
+
+
+def _commits(work: Work) -> Check:
+    if not work.commits:
+        return failed("commits", "there is no commit", f'Commit the work: git commit -m "{work.package}: ..."')
+    unnamed = unnamed_commits(work.package, work.commits)
+    if unnamed:
+        shown = listed([f"{commit.sha[:10]} {commit.message.partition(chr(10))[0]!r}" for commit in unnamed])
+        remedy = f"Reword them to `{work.package}: what changed` or `feat({work.package}): what changed [FR-...]`."
+        return failed("commits", f"{len(unnamed)} of {len(work.commits)} do not name {work.package}: {shown}", remedy)
+    return passed("commits", f"all {len(work.commits)} name {work.package}")
+
+
+def _uncommitted(work: Work) -> Check:
+    if work.uncommitted:
+        remedy = "Commit what belongs to the work, and undo the rest."
+        return failed("clean tree", f"not committed: {listed(work.uncommitted)}", remedy)
+    return passed("clean tree", "everything is committed")
+
+
+def _secrets(added: Iterable[Added]) -> Check:
+    found = find_secrets(added)
+    notes = [f"allowed by a comment: {secret}" for secret in found if secret.allowed]
+    bad = [str(secret) for secret in found if not secret.allowed]
+    if bad:
+        remedy = (
+            "Take the secret out of every commit, and revoke it where it is real. "
+            f"A dummy gets the comment `{ALLOWED_BY.decode()}` on its line."
+        )
+        return failed("secrets", f"{len(bad)} found: {listed(bad)}", remedy, notes)
+    return passed("secrets", "none of the known forms was added", notes)
+
+
+def _untouched(bench: Bench, work: Work) -> Check:
+    """Commands that rewrite the tree prove something about another tree. A lock file may be brought up to date."""
+    changed = changed_files(work.checkout, bench.before, work.blobs)
+    locks = [path for path in changed if path.rpartition("/")[2] in bench.plan.lock_files]
+    others = [path for path in changed if path not in locks and path not in bench.plan.coverage_reports]
+    notes = [f"brought up to date by a command: {listed(locks)}"] if locks else []
+    if others:
+        remedy = "Let the commands check only, or commit what they write."
+        return failed("tree kept", f"the commands changed {listed(others)}", remedy, notes)
+    return passed("tree kept", "the commands left the tree as it was", notes)
+
+
+def _unverified(checks: Iterable[Check]) -> list[Check]:
+    if any(check.outcome is Outcome.PASSED and check.name in _PROOFS for check in checks):
+        return []
+    remedy = "Name deliverables in the package, or a test command in its `checks` or in phasegate.toml."
+    return [failed("verified", "nothing shows that the work is done", remedy)]

@@ -1,0 +1,85 @@
+"""What is to be checked: commands by purpose, and limits. The engine fills it from profile, config and package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+LOCK_FILES = (
+    *("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb"),
+    *("poetry.lock", "uv.lock", "pdm.lock", "pylock.toml", "Pipfile.lock", "Cargo.lock", "go.sum", "go.work.sum"),
+)
+REPORTS = (
+    *(
+        "coverage.json",
+        "coverage.xml",
+        "coverage.lcov",
+        "lcov.info",
+        "coverage/lcov.info",
+        "coverage/coverage-summary.json",
+    ),
+    *("coverage/cobertura-coverage.xml", "cobertura.xml", "target/lcov.info", "coverage.out"),
+)
+
+
+class Purpose(StrEnum):
+    """What a command is for, in the order in which they are run."""
+
+    SETUP = "setup"
+    BUILD = "build"
+    TYPECHECK = "typecheck"
+    LINT = "lint"
+    TEST = "test"
+    COVERAGE = "coverage"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A purpose without a command is not asked for; an empty command is one that a person left out on purpose."""
+
+    commands: Mapping[str, str] = {}
+    coverage_min: float | None = None
+    code: tuple[str, ...] = ()  # files that a coverage report should count; one that it does not is noted
+    min_tests: int = 1
+    timeout_s: float = 1_800.0  # of each command
+    test_reruns: int = 1  # a test run that fails is tried again this often: it may be flaky (D10)
+    accept_already_failing: bool = (
+        False  # a person's decision: tests that failed before the work began do not reject it
+    )
+    lock_files: tuple[str, ...] = LOCK_FILES
+    coverage_reports: tuple[str, ...] = REPORTS
+    bin_folders: tuple[str, ...] = (".venv/bin", "node_modules/.bin")  # where a setup puts programs
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One program to run in a cage, where it can write to `cwd` only.
+
+    There is no field for variables to pass through: a check gets no keys (L05).
+    """
+
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str]
+    path_first: tuple[Path, ...]  # goes before the rest of PATH
+    network: bool
+    timeout_s: float
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """How it ended. Of long output the beginning and the end are enough; `cut` says that there was more."""
+
+    exit_status: int | None  # None: a signal, the time limit, or unknown
+    stdout: str
+    stderr: str
+    duration_s: float
+    timed_out: bool = False
+    cut: bool = False
+
+
+class Runner(Protocol):
+    """Runs a command in a cage without secrets. A program that is not found ends with status 127, as in a shell."""
+
+    def __call__(self, command: Command, /) -> Ran: ...

@@ -1,1 +1,0 @@
-"""One typed configuration: flag over environment over file over default."""

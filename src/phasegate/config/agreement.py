@@ -1,0 +1,117 @@
+"""What must fit together although each value is sound by itself. Each check names the key that is to blame."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from phasegate.config.settings import Config, Harness, Paths
+from phasegate.rules.workflow import NOUNS, WORKFLOWS, invalid_phases, is_printable
+
+PROMPT_PHASES = ("plan", "challenge", "implement", "review", "archive")
+_NAME = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*")
+_NEED_COMMAND = (Harness.COMMAND, Harness.ACP)
+
+
+class Problem(NamedTuple):
+    """A key, what is wrong with it, and what to do."""
+
+    key: tuple[str, ...]
+    what: str
+    remedy: str
+
+
+def suggestion(word: str, known: Collection[str]) -> str:
+    """The known word that was probably meant, or all of them."""
+    spelt = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), spelt, n=1, cutoff=0.6)
+    return f"did you mean `{spelt[close[0]]}`?" if close else f"known are: {', '.join(known) or 'none yet'}"
+
+
+def as_variable(name: str) -> str:
+    """A name as it can stand in the name of an environment variable."""
+    return re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def problems(config: Config) -> Iterator[Problem]:
+    """Everything that does not fit together."""
+    yield from _names(config)
+    yield from _agents(config)
+    yield from _workflows(config)
+    yield from _roles(config)
+    yield from _phases(config)
+    yield from _paths(config.paths)
+
+
+def _names(config: Config) -> Iterator[Problem]:
+    for table, names in (("agents", config.agents), ("workflows", config.workflows), ("checks", config.checks)):
+        variables = [as_variable(name) for name in names]
+        for name in names:
+            if not _NAME.fullmatch(name):
+                remedy = "use letters and digits, joined by single hyphens, dots or underscores"
+                yield Problem((table, name), f"{name!r} is no name", remedy)
+            if variables.count(as_variable(name)) > 1:
+                what = f"`{name}` and another name are the same in environment variables"
+                yield Problem((table, name), what, "rename one of them")
+
+
+def _agents(config: Config) -> Iterator[Problem]:
+    for name, agent in config.agents.items():
+        if agent.harness in _NEED_COMMAND and not agent.command:
+            what = f"the harness `{agent.harness}` needs a command"
+            yield Problem(("agents", name, "harness"), what, f'set command = ["program"] in [agents.{name}]')
+
+
+def _workflows(config: Config) -> Iterator[Problem]:
+    for name, workflow in config.workflows.items():
+        wrong = invalid_phases(workflow.phases)
+        if wrong:
+            yield Problem(("workflows", name, "phases"), wrong, "list keys like 06-implementation, each once")
+        if workflow.noun is not None and not is_printable(workflow.noun):
+            yield Problem(("workflows", name, "noun"), "a noun is printable ASCII", "it is shown in next steps")
+        if workflow.noun is not None and NOUNS.get(name, workflow.noun) != workflow.noun:
+            yield Problem(
+                ("workflows", name, "noun"), f"`{name}` has its noun already", "leave it out, or rename yours"
+            )
+
+
+def _roles(config: Config) -> Iterator[Problem]:
+    roles = (*PROMPT_PHASES, *_known_phases(config))
+    for role, agent in config.roles.items():
+        if role not in roles:
+            yield Problem(("roles", role), f"unknown role `{role}`", suggestion(role, roles))
+        elif agent not in config.agents:
+            yield Problem(("roles", role), f"no agent `{agent}` is configured", suggestion(agent, config.agents))
+
+
+def _phases(config: Config) -> Iterator[Problem]:
+    known = _known_phases(config)
+    for key, phase in config.phases.items():
+        if key not in known:
+            yield Problem(("phases", key), f"`{key}` is in no workflow", suggestion(key, known))
+        for artifact in phase.artifacts or ():
+            if not _stays_below(artifact):
+                what = f"`{artifact}` is not below the feature's folder"
+                yield Problem(("phases", key, "artifacts"), what, "write a relative path without ..")
+
+
+def _paths(paths: Paths) -> Iterator[Problem]:
+    values = {name: str(getattr(paths, name)).rstrip("/") for name in paths.__struct_fields__}
+    for name, path in values.items():
+        if not _stays_below(path):
+            what = f"`{path}` is not below the repository's root"
+            yield Problem(("paths", name), what, "write a relative path without .. and not in .git")
+        elif [*values.values()].count(path) > 1:
+            yield Problem(("paths", name), f"`{path}` is set for two paths", "give each its own")
+
+
+def _known_phases(config: Config) -> tuple[str, ...]:
+    own = [workflow.phases for workflow in config.workflows.values()]
+    return tuple(dict.fromkeys(key for phases in [*WORKFLOWS.values(), *own] for key in phases))
+
+
+def _stays_below(path: str) -> bool:
+    parts = path.removesuffix("/").split("/")
+    return all(part not in ("", ".", "..") for part in parts) and parts[0].lower() != ".git" and parts[0] != "~"

@@ -1,0 +1,133 @@
+"""The layers of the configuration: file, environment, flags. Each gives values by key, and knows where each stands."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.errors import ConfigError
+from phasegate.plain_file import read_plain_file
+
+Key = tuple[str, ...]
+
+FILE_NAME = "phasegate.toml"
+LARGEST_FILE_BYTES = 1_000_000
+_DEEPEST_KEY = 4  # agents.NAME.env is three; nothing real lies deeper
+PREFIX = "PHASEGATE_"
+# What the product itself gives to agents; `phasegate` inside a job is no mistake of anybody.
+JOB_VARIABLES = frozenset({"PHASEGATE_JOB", "PHASEGATE_PHASE", "PHASEGATE_WORKFLOW_PHASE", "PHASEGATE_ROUND"})
+# The seeds' names; they concern all agents.
+SEED_VARIABLES: dict[str, Key] = {
+    "AGILEPLUS_AGENT_TIMEOUT": ("agents", "*", "timeout_s"),
+    "AGILEPLUS_AGENT_MAX_RETRIES": ("agents", "*", "max_retries"),
+}
+
+
+class Source(NamedTuple):
+    """Which layer a value comes from, and where it stands there: a line of the file, a variable, a flag."""
+
+    layer: str
+    place: str
+
+
+DEFAULT = Source("default", "")
+
+
+class Given(NamedTuple):
+    """A value as it was given. What comes as text is read by the type that is due."""
+
+    key: Key
+    value: object
+    source: Source
+    is_text: bool
+
+
+class Place(NamedTuple):
+    """The repository that a folder belongs to, and its configuration file, which need not exist."""
+
+    root: Path
+    file: Path
+
+
+def find_place(start: Path) -> Place:
+    """The root of the repository around a folder, and the first configuration file on the way up to it.
+
+    Outside of any repository only the folder's own file counts: nobody knows who wrote those further up.
+    """
+    way = [start, *start.parents]
+    root = next((folder for folder in way if os.path.lexists(folder / ".git")), start)
+    files = [folder / FILE_NAME for folder in way[: way.index(root) + 1]]
+    return Place(root, next((file for file in files if os.path.lexists(file)), root / FILE_NAME))
+
+
+def read_file(path: Path) -> str | None:
+    """The text of the file, None if there is none."""
+    if not os.path.lexists(path):
+        return None
+    return read_plain_file(path, LARGEST_FILE_BYTES, follow_link=True).text.removeprefix("\ufeff")
+
+
+def from_file(text: str, name: str) -> Iterator[Given]:
+    """The values of the file in its order; a table of names and an empty table count as values of their own."""
+    try:
+        tables = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{name} is no TOML: {error}", "see https://toml.io for how to write it") from error
+    lines = _lines_of_keys(text)
+    for key, value in _leaves((), tables):
+        line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), None)
+        yield Given(key, value, Source("file", f"{name}:{line}" if line else name), is_text=False)
+
+
+def from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
+    """The values of `PHASEGATE_RUN__PARALLEL` and its like; the seeds' names come first, so that ours win over them."""
+    ours = sorted(name for name in environ if name.startswith(PREFIX) and name not in JOB_VARIABLES)
+    keys: dict[str, Key] = {name: tuple(name.removeprefix(PREFIX).split("__")) for name in ours}
+    for name, key in {**SEED_VARIABLES, **keys}.items():
+        if name in environ:
+            yield Given(key, environ[name], Source("environment", name), is_text=True)
+
+
+def from_flags(flags: Mapping[str, str]) -> Iterator[Given]:
+    """The values of `--set run.parallel=3` and of the flags that stand for such a key."""
+    for name, value in flags.items():
+        yield Given(tuple(name.split(".")), value, Source("flag", name), is_text=True)
+
+
+def _leaves(key: Key, value: object) -> Iterator[tuple[Key, object]]:
+    if isinstance(value, dict) and value and len(key) < _DEEPEST_KEY:
+        for name, inner in value.items():
+            yield from _leaves((*key, name), inner)
+    elif key:
+        yield key, value
+
+
+def _lines_of_keys(text: str) -> dict[Key, int]:
+    """The line of each key, as far as a line by itself tells its key: values of several lines may mislead it."""
+    found: dict[Key, int] = {}
+    table: Key = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.strip()
+        if bare.startswith("["):
+            table = _key_path(bare) or table
+            found.setdefault(table[:_DEEPEST_KEY], number)
+        elif "=" in bare:
+            key = (*table, *_key_path(f"{bare.partition('=')[0]}= 0"))
+            found.setdefault(key[:_DEEPEST_KEY], number)
+    return found
+
+
+def _key_path(toml_line: str) -> Key:
+    """The key that a line of TOML by itself sets or opens."""
+    try:
+        inner: object = tomllib.loads(toml_line)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return ()
+    path: list[str] = []
+    while isinstance(inner, dict) and inner:
+        name, inner = next(iter(inner.items()))
+        path.append(name)
+    return tuple(path)

@@ -1,0 +1,122 @@
+"""What can be set, with types, bounds and defaults. No secrets: `env` holds names of variables, not their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+AtLeastOne = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+NotNegative = Annotated[int, Meta(ge=0, le=1_000)]
+Seconds = Annotated[float, Meta(gt=0, le=604_800)]  # a week
+Dollars = Annotated[float, Meta(gt=0, le=1_000_000_000)]
+Percent = Annotated[float, Meta(ge=0, le=100)]
+Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
+VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+TemplatePrefix = Annotated[str, Meta(pattern=r"^[A-Z][A-Z0-9_]*$")]
+
+
+class Harness(StrEnum):
+    CLAUDE_CODE = "claude_code"
+    CODEX = "codex"
+    GEMINI = "gemini"
+    CURSOR = "cursor"
+    OPENCODE = "opencode"
+    QWEN = "qwen"
+    ACP = "acp"
+    COMMAND = "command"
+    SCRIPTED = "scripted"
+
+
+class Sandbox(StrEnum):
+    AUTO = "auto"
+    NONE = "none"
+    WORKTREE = "worktree"
+    OFFLINE = "offline"
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of the file."""
+
+
+class Agent(Settings, frozen=True):
+    harness: Harness
+    command: tuple[Text, ...] = ()
+    timeout_s: Seconds = 1800
+    max_retries: NotNegative = 3
+    template: TemplatePrefix | None = None  # None: from the harness
+    num_agents: AtLeastOne = 1
+    env: tuple[VariableName, ...] = ()
+    scenario: Text | None = None  # of a scripted agent, from the root of the repository
+
+
+class Run(Settings, frozen=True):
+    max_review_cycles: AtLeastOne = 5
+    max_revisions: AtLeastOne = 3
+    parallel: AtLeastOne = 2
+    sandbox: Sandbox = Sandbox.AUTO
+    deliver_feature_folder: bool = True
+    tool_litter: tuple[Text, ...] = (
+        "__pycache__/",
+        "*.pyc",
+        ".pytest_cache/",
+        ".mypy_cache/",
+        ".ruff_cache/",
+        ".coverage",
+        "node_modules/",
+        "target/",
+    )
+
+
+class Limits(Settings, frozen=True):
+    run_cost_usd: Dollars = 20
+    total_cost_usd: Dollars = 200
+    run_tokens: AtLeastOne = 5_000_000
+
+
+class Checks(Settings, frozen=True):
+    """A profile's commands. None: the profile's own; an empty one is not asked for."""
+
+    setup: str | None = None
+    build: str | None = None
+    test: str | None = None
+    coverage: str | None = None
+    lint: str | None = None
+    typecheck: str | None = None
+    coverage_min: Percent | None = None
+
+
+class OwnWorkflow(Settings, frozen=True):
+    phases: tuple[str, ...]
+    noun: str | None = None
+
+
+class OwnPhase(Settings, frozen=True):
+    """What a phase runs and what its gate demands. None: as shipped."""
+
+    commands: tuple[Text, ...] | None = None  # names of checks, or command lines
+    artifacts: tuple[Text, ...] | None = None
+
+
+class Paths(Settings, frozen=True):
+    """Where things lie, below the root of the repository. `.isdlc/state.json` has its name from other tools."""
+
+    store: Text = ".phasegate"
+    project: Text = "agentd/project.md"
+    templates: Text = "templates/system"
+    features: Text = "kitty-specs"
+    worktrees: Text = ".worktrees"
+
+
+class Config(Settings, frozen=True):
+    agents: Mapping[str, Agent] = msgspec.field(default_factory=dict)
+    roles: Mapping[str, str] = msgspec.field(default_factory=dict)
+    run: Run = Run()
+    limits: Limits = Limits()
+    checks: Mapping[str, Checks] = msgspec.field(default_factory=dict)
+    workflows: Mapping[str, OwnWorkflow] = msgspec.field(default_factory=dict)
+    paths: Paths = Paths()
+    phases: Mapping[str, OwnPhase] = msgspec.field(default_factory=dict)

@@ -1,0 +1,92 @@
+"""`phasegate artifact write|read|list`."""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from phasegate.doors.cli.render import json_option, read_input, show
+from phasegate.record.artifacts import SPECS_FOLDER, list_artifacts, list_features, read_artifact, write_artifact
+from phasegate.record.location import find_root
+from phasegate.rules.visible_text import visible
+
+F = TypeVar("F", bound=Callable[..., Any])
+_slug_option: Callable[[F], F] = click.option(
+    "--feature-slug", "--feature", "slug", required=True, metavar="SLUG", help="The feature, e.g. 001-user-login."
+)
+_path_option: Callable[[F], F] = click.option(
+    "--relative-path", "path", required=True, metavar="PATH", help="The file, relative to the feature's folder."
+)
+
+
+@click.group()
+def artifact() -> None:
+    """Write, read and list the artifacts of a feature."""
+
+
+@artifact.command("write")
+@_slug_option
+@_path_option
+@click.option("--content", metavar="TEXT", help="The content itself.")
+@click.option("--file", "source", metavar="FILE", help="A file to copy the content from.")
+@click.argument("stdin", metavar="[-]", required=False, type=click.Choice(["-"]))
+@json_option
+def write_command(
+    slug: str, path: str, content: str | None, source: str | None, stdin: str | None, as_json: bool
+) -> None:
+    """Write one file below the feature's folder.
+
+    \b
+    Examples:
+      phasegate artifact write --feature-slug 001-login --relative-path WP01/test-report.txt --content "42 passed"
+      my-tests | phasegate artifact write --feature-slug 001-login --relative-path WP01/tests.log -
+    """
+    if sum(given is not None for given in (content, source, stdin)) != 1:
+        raise click.UsageError("Give exactly one of --content, --file and -.")
+    data = os.fsencode(content) if content is not None else read_input(source or "-")
+    write_artifact(find_root(Path.cwd()), slug, path, data)
+    written = f"{SPECS_FOLDER}/{slug}/{path}"
+    show({"path": written, "bytes": len(data)}, f"wrote {visible(written)} ({len(data)} bytes)", as_json)
+
+
+@artifact.command("read")
+@_slug_option
+@_path_option
+@json_option
+def read_command(slug: str, path: str, as_json: bool) -> None:
+    """Print one artifact: as it is into a pipe or file; on a terminal with control characters made visible."""
+    data = read_artifact(find_root(Path.cwd()), slug, path)
+    if as_json:
+        show({"feature_slug": slug, "relative_path": path, "bytes": len(data), **_as_json(data)}, "", as_json)
+    elif sys.stdout.isatty():
+        click.echo(visible(data.decode("utf-8", "backslashreplace"), keep="\n\t"), nl=False)
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _as_json(data: bytes) -> dict[str, str]:
+    try:
+        return {"encoding": "utf-8", "content": data.decode()}
+    except UnicodeDecodeError:
+        return {"encoding": "base64", "content": base64.b64encode(data).decode()}
+
+
+@artifact.command("list")
+@click.option("--feature-slug", "--feature", "slug", metavar="SLUG", help="Only this feature's.")
+@json_option
+def list_command(slug: str | None, as_json: bool) -> None:
+    """List the artifacts of a feature, or of all features."""
+    root = find_root(Path.cwd())
+    slugs = list_features(root) if slug is None else [slug]
+    found = [{"feature_slug": one, **about._asdict()} for one in slugs for about in list_artifacts(root, one)]
+    lines = "\n".join(
+        visible(f"{SPECS_FOLDER}/{one['feature_slug']}/{one['path']}  {one['bytes']} bytes") for one in found
+    )
+    show({"artifacts": found}, lines or "no artifacts", as_json)

@@ -1,0 +1,105 @@
+"""`phasegate audit show|verify`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import msgspec
+
+from phasegate.doors.cli.render import json_option, show
+from phasegate.record.audit import Report, verify
+from phasegate.record.location import locate
+from phasegate.record.reader import read_store
+from phasegate.record.trail_reader import Fields, TrailSummary, list_trails, read_job
+from phasegate.rules.visible_text import visible
+
+_SHOWN_APART = ("ts", "actor", "action", "source")
+_LEFT_OUT = ("job", "prev", "entry_hash")
+
+
+@click.group()
+def audit() -> None:
+    """Show the audit trails, and verify that nothing in them was changed."""
+
+
+@audit.command("show")
+@click.option("--job", metavar="ID", help="The entries of this job; the beginning of its id is enough.")
+@click.option("--feature", metavar="SLUG", help="Only what belongs to this feature.")
+@click.option("--chain", is_flag=True, help="The chain of state changes instead of the trails.")
+@json_option
+def show_command(job: str | None, feature: str | None, chain: bool, as_json: bool) -> None:
+    """Show which trails there are, or what is in one.
+
+    \b
+    Examples:
+      phasegate audit show
+      phasegate audit show --job 3a6b8c9d
+      phasegate audit show --chain --feature 001-user-login
+    """
+    location = locate(Path.cwd(), os.environ)
+    if job is not None:
+        (feature, job), entries = read_job(location, job, feature)
+        show({"feature": feature, "job": job, "entries": entries}, "\n".join(map(_entry_line, entries)), as_json)
+    elif chain:
+        _show_chain(feature, as_json)
+    else:
+        trails = list_trails(location, feature)
+        show({"trails": trails}, "\n".join(map(_trail_line, trails)) or "no trails yet", as_json)
+
+
+def _show_chain(feature: str | None, as_json: bool) -> None:
+    reader = read_store(locate(Path.cwd(), os.environ))
+    events = []
+    if reader is not None:
+        with reader:
+            events = [event for event in reader.events_since() if feature in (None, event.feature)]
+    lines = [
+        f"{e.position}  {e.ts}  {e.feature or '-'}  {e.kind}  {e.payload.decode(errors='replace')}" for e in events
+    ]
+    data = [event._asdict() | {"payload": _payload(event.payload)} for event in events]
+    show({"chain": data}, "\n".join(map(visible, lines)) or "nothing recorded yet", as_json)
+
+
+def _payload(raw: bytes) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.MsgspecError:
+        return raw.decode("utf-8", "backslashreplace")
+
+
+@audit.command("verify")
+@json_option
+def verify_command(as_json: bool) -> int:
+    """Check the journal, its tables and all trails against each other and against the heads kept outside.
+
+    Exit 0 when everything is as it was written; 1 and the first bad entry otherwise.
+
+    \b
+    Examples:
+      phasegate audit verify
+      phasegate audit verify --json
+    """
+    report = verify(locate(Path.cwd(), os.environ))
+    show(report, "\n".join(_report_lines(report)), as_json)
+    return 0 if report.ok else 1
+
+
+def _report_lines(report: Report) -> list[str]:
+    notes = [visible(f"note: {note}") for note in report.notes]
+    if report.ok:
+        return [f"verified: {report.entries} entries, {report.trails} trails", *notes] if report.entries else notes
+    first, *more = [f"{visible(problem.where)}: {visible(problem.why)}" for problem in report.problems]
+    return [f"NOT VERIFIED. First: {first}", *(f"  also: {line}" for line in more), *notes]
+
+
+def _trail_line(trail: TrailSummary) -> str:
+    entries = f"{trail.entries} entries"
+    return visible(f"{trail.feature}/{trail.job}  {entries}  {trail.first_ts} to {trail.last_ts}  {trail.last_action}")
+
+
+def _entry_line(entry: Fields) -> str:
+    fields = {name: value for name, value in entry.items() if name not in (*_SHOWN_APART, *_LEFT_OUT)}
+    details = msgspec.json.encode(fields).decode() if fields else ""
+    return visible("  ".join([*(str(entry.get(name, "?")) for name in _SHOWN_APART), details]).rstrip())

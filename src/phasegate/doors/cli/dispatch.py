@@ -1,0 +1,49 @@
+"""`phasegate dispatch`: one work package from PLANNED to DONE or BLOCKED."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.render import json_option, printable, show
+from phasegate.engine.dispatch import Report
+from phasegate.engine.dispatch import dispatch as carry
+from phasegate.engine.packages import find_package
+from phasegate.engine.project import open_project, opened_store
+
+
+@click.command()
+@click.argument("work_package", metavar="WPnn")
+@feature_option
+@click.option("--agent", metavar="NAME", help="Let this agent do it, whatever [roles] says.")
+@json_option
+def dispatch(work_package: str, feature: str | None, agent: str | None, as_json: bool) -> int:
+    """Carry a work package through implementation, checks, review and merge.
+
+    Exit 0: the package is DONE, its work on feat/SLUG-WPnn and merged into feat/SLUG. Exit 1: it is blocked; the reason
+    and what to do are shown. Called again, it goes on where it stopped, also after a crash.
+
+    \b
+    Examples:
+      phasegate dispatch WP01
+      phasegate dispatch WP01 --feature 001-user-login --agent claude --json
+    """
+    project = open_project(Path.cwd())
+    with opened_store(project) as store:
+        one = find_package(store, work_package, feature)
+        report = carry(project, store, one, agent=agent, say=_say)
+    show(report._asdict(), _shown(report), as_json)
+    return 0 if report.accepted else 1
+
+
+def _say(line: str) -> None:
+    print(printable(line), file=sys.stderr, flush=True)
+
+
+def _shown(report: Report) -> str:
+    if report.accepted:
+        return f"{report.package} DONE: {report.branch} at {report.commit[:12]}, merged into feat/{report.feature}"
+    return f"{report.package} {report.state}: {printable(report.reason)}\n  what to do: {printable(report.remediation)}"

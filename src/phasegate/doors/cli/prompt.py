@@ -1,0 +1,144 @@
+"""`phasegate prompt show`: the exact XML that an agent would be sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from phasegate.doors.cli.render import json_option, read_input
+from phasegate.errors import ConfigError
+from phasegate.prompts.assemble import Assembled, Request, Source, as_parts, assemble, read_pieces
+from phasegate.prompts.stream import write_xml
+from phasegate.prompts.templates import project_root
+from phasegate.record.location import locate
+from phasegate.rules.artifact_path import require_slug
+from phasegate.rules.budget import Cut, Kind, Piece
+from phasegate.rules.hidden import Hidden, visible
+from phasegate.rules.phase import required_artifacts
+from phasegate.rules.template import prefix_of
+from phasegate.rules.workflow import WORKFLOWS
+from phasegate.workspace.listing import list_files
+
+# What the templates ask for when no phase of a workflow is named.
+USUAL_DOCUMENTS = {"plan": ("proposal.md", "specs/", "tasks.md"), "archive": ("CHANGELOG.md",)}
+
+
+@click.group()
+def prompt() -> None:
+    """Show the exact prompt that an agent would be sent."""
+
+
+@prompt.command()
+@click.argument("instructions", required=False)
+@click.option("--phase", help="plan, challenge, implement, review or archive.")
+@click.option("--agent", help="Whose template: claude, codex, gemini, ...")
+@click.option("--file", "files", multiple=True, metavar="F", help="A file of the repository, as context.")
+@click.option("--artifact", "artifacts", multiple=True, metavar="F", help="A document of an earlier phase.")
+@click.option("--thought", "thoughts", multiple=True, metavar="TEXT", help="A thought, as context.")
+@click.option("--budget", type=click.IntRange(min=1), metavar="N", help="At most so many tokens, by our estimate.")
+@click.option("--workflow-phase", metavar="KEY", help="Skeletons of what this phase writes, like 01-requirements.")
+@click.option("--job", metavar="ID", help="The prompt that this recorded run was given; alone.")
+@json_option
+def show(
+    instructions: str | None,
+    phase: str | None,
+    agent: str | None,
+    files: tuple[str, ...],
+    artifacts: tuple[str, ...],
+    thoughts: tuple[str, ...],
+    budget: int | None,
+    workflow_phase: str | None,
+    job: str | None,
+    as_json: bool,
+) -> None:
+    """Write the XML for INSTRUCTIONS to stdout; `-` takes them from stdin.
+
+    Without a budget everything goes in, and files are streamed, so any size is possible.
+    With one, what had to be cut or left out is said in the prompt and on stderr.
+
+    \b
+    Examples:
+      phasegate prompt show --phase plan --agent gemini "Add login"
+      phasegate prompt show --phase review --agent codex --file src/login.py --budget 50000 "Review this"
+      phasegate prompt show --job 3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d
+    """
+    if job is not None:
+        sys.stdout.buffer.write(_recorded(job))
+        _end_line()
+        return
+    if instructions is None or phase is None or agent is None:
+        raise click.UsageError("Give --phase, --agent and instructions; or --job alone.")
+    text = read_input("-").decode("utf-8", "surrogateescape") if instructions == "-" else _as_utf8(instructions)
+    documents = _documents(phase, workflow_phase)
+    root = project_root()
+    request = Request(prefix_of(agent), phase, text, root, list_files(root), documents, budget)
+    sources = [Source(Kind.FILE, _as_utf8(name), Path(name)) for name in files]
+    sources += [Source(Kind.ARTIFACT, _as_utf8(name), Path(name)) for name in artifacts]
+    pieces = [Piece(Kind.THOUGHT, None, _as_utf8(thought)) for thought in thoughts]
+    if budget is None and not as_json:
+        hidden = write_xml(as_parts(request, sources, pieces), sys.stdout.buffer)
+        _end_line()
+        _tell(hidden=hidden)
+        return
+    assembled = assemble(request, [*read_pieces(sources, budget), *pieces])
+    _show(assembled, as_json)
+
+
+def _recorded(job: str) -> bytes:
+    """The prompt that a run was given, byte for byte."""
+    folder = locate(Path.cwd(), os.environ).folder / "jobs" / require_slug(job, "job id")
+    try:
+        return (folder / "prompt.xml").read_bytes()
+    except OSError:
+        raise ConfigError(f"there is no recorded run {job}", "phasegate audit show lists them") from None
+
+
+def _as_utf8(argument: str) -> str:
+    """An argument as the bytes that were typed, read as UTF-8: the prompt must not depend on the locale."""
+    return os.fsencode(argument).decode("utf-8", "surrogateescape")
+
+
+def _documents(phase: str, workflow_phase: str | None) -> tuple[str, ...]:
+    if workflow_phase is None:
+        return USUAL_DOCUMENTS.get(phase, ())
+    return required_artifacts(workflow_phase, WORKFLOWS["feature"])
+
+
+def _show(assembled: Assembled, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_plain(assembled)))  # in ASCII: a name may hold bytes that are no UTF-8
+    else:
+        sys.stdout.buffer.write(assembled.prompt.to_xml().encode())
+        _end_line()
+    _tell(assembled.left_out, assembled.cut, assembled.hidden)
+
+
+def _end_line() -> None:
+    """The output is the exact XML; only a terminal gets a line end behind it."""
+    if sys.stdout.isatty():
+        click.echo()
+
+
+def _plain(assembled: Assembled) -> dict[str, object]:
+    return {
+        "prompt": assembled.prompt.to_dict(),
+        "tokens": assembled.tokens,
+        "left_out": assembled.left_out,
+        "cut": [one._asdict() for one in assembled.cut],
+        "hidden": [one._asdict() for one in assembled.hidden],
+    }
+
+
+def _tell(left_out: Sequence[str] = (), cut: Sequence[Cut] = (), hidden: Sequence[Hidden] = ()) -> None:
+    """Say on stderr what the prompt says about itself, in full."""
+    for name in left_out:
+        click.echo(f"left out: {visible(name)}", err=True)
+    for one in cut:
+        click.echo(f"cut: {visible(one.name)}, {one.shown_bytes} of {one.total_bytes} bytes are shown", err=True)
+    for found in hidden:
+        click.echo(f"hidden character: {visible(found.item)}, line {found.line}: {found.character}", err=True)

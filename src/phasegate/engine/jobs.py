@@ -1,0 +1,244 @@
+"""One run of one agent: prompt, envelope, cage, trail, answer. What it did to the files is for others to judge."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.agents.caged import finished_of, job_request
+from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
+from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished, Harness, Task
+from phasegate.agents.spool import Spool
+from phasegate.agents.table import harness_of
+from phasegate.cage.job import Job
+from phasegate.cage.level import Level
+from phasegate.cage.probe import choose
+from phasegate.cage.request import Request
+from phasegate.config import Agent
+from phasegate.config.settings import Sandbox
+from phasegate.engine.outside import Watch
+from phasegate.engine.project import Project, now
+from phasegate.engine.spool_answers import answerer
+from phasegate.prompts.assemble import Request as PromptRequest
+from phasegate.prompts.assemble import assemble
+from phasegate.record.row_events import job_ended, trail_sealed
+from phasegate.record.rows import Event, Seal
+from phasegate.record.rows import Job as JobRow
+from phasegate.record.store import Store
+from phasegate.record.trails import Trails
+from phasegate.rules.answer import Answer, blockers_in, parse_answer
+from phasegate.rules.budget import Piece
+from phasegate.rules.package_run import End
+from phasegate.rules.result import Response, check_result
+from phasegate.rules.trail import Action, Done, Source, Value
+from phasegate.rules.work_package import WorkPackage
+
+MOST_NAMED = 20
+
+
+class Assigned(NamedTuple):
+    """Who does a job, and what it is told."""
+
+    job: str
+    agent: str
+    settings: Agent
+    package: WorkPackage
+    phase: str  # implement or review
+    round: int
+    rounds: int
+    checkout: Path
+    document: Path  # WPnn.md in the checkout
+    instructions: str
+    pieces: Sequence[Piece]
+    paths: Sequence[str]
+    context: tuple[Path, ...] = ()  # the documents that the envelope names
+    share: Share | None = None
+
+
+class Ended(NamedTuple):
+    """How a job ended, as we see it, and all that came back."""
+
+    end: End
+    reason: str
+    remediation: str
+    cleanup: bool
+    answer: Answer
+    finished: Finished
+    rows: tuple[Event, ...]  # for the journal, in the same step as the end
+
+
+def run_job(project: Project, store: Store, trails: Trails, assigned: Assigned, started: JobRow) -> Ended:
+    """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
+    folder = project.jobs / assigned.job
+    folder.mkdir(parents=True, mode=0o700)
+    harness = harness_of(assigned.settings.harness)
+    prompt = _write_prompt(project, assigned, harness, folder)
+    task = _task(project, assigned, harness, prompt)
+    launch = harness.launch(task)
+    level = choose(wanted_level(project), needs_network=launch.network)
+    trails.open(assigned.package.feature_slug, assigned.job)
+    with Spool(folder / "spool") as spool:
+        request = job_request(
+            task, launch, folder, spool, tag=assigned.job, level=level, timeout_s=assigned.settings.timeout_s
+        )
+        # The checkout's own git borrows the objects of the person's repository: to be read, never written.
+        readable = (*request.readable, project.repository.objects)
+        request = request._replace(
+            readable=readable, stdout_log=folder / "stdout.log", stderr_log=folder / "stderr.log"
+        )
+        _note_start(trails, assigned, request, prompt)
+        watch = Watch(project, store, assigned.package) if level is Level.NONE else None
+        with spool.serving(answerer(project, store, assigned.package)):
+            outcome = Job(request).run()
+    finished = finished_of(outcome, time.time())
+    ended = _judged(assigned, harness.report(task, finished), finished)
+    if watch is not None and (changed := watch.changes()):
+        ended = _strayed(ended, changed)
+    seal = _note_end(trails, assigned, ended)
+    return ended._replace(rows=(_ended_row(started, ended, prompt), trail_sealed(seal)))
+
+
+def wanted_level(project: Project) -> Level | None:
+    """The configured level; None when the strongest one is to be taken."""
+    sandbox = project.config.run.sandbox
+    return None if sandbox is Sandbox.AUTO else Level(sandbox.value)
+
+
+def started_row(assigned: Assigned) -> JobRow:
+    """The job as the journal knows it from its start on."""
+    package = assigned.package
+    return JobRow(
+        package.feature_slug,
+        assigned.job,
+        package.work_package_id,
+        assigned.phase,
+        assigned.round,
+        assigned.agent,
+        now(),
+    )
+
+
+def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder: Path) -> Path:
+    template = assigned.settings.template or harness.template
+    request = PromptRequest(template, assigned.phase, assigned.instructions, project.root, assigned.paths)
+    path = folder / "prompt.xml"
+    path.write_text(assemble(request, assigned.pieces).prompt.to_xml(), encoding="utf-8")
+    return path
+
+
+def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) -> Task:
+    package, settings = assigned.package, assigned.settings
+    places = Places(project.root, project.worktrees, assigned.checkout, assigned.document, assigned.context)
+    config = EnvelopeConfig(
+        harness.kind,
+        int(settings.timeout_s),
+        f"feat/{package.feature_slug}",
+        assigned.share.agent_count if assigned.share else 1,
+        assigned.rounds,
+    )
+    of_package = Package(package.work_package_id, package.sequence)
+    envelope = make_envelope(assigned.job, package.feature_slug, places, config, of_package, assigned.share)
+    agent = AgentConfig(assigned.agent, settings.command, settings.env, settings.scenario or "")
+    return Task(
+        envelope=envelope,
+        agent=agent,
+        repository=project.root,
+        checkout=assigned.checkout,
+        prompt_xml=prompt,
+        phase=assigned.phase,
+        workflow_phase="06-implementation",
+        round=assigned.round,
+    )
+
+
+def _judged(assigned: Assigned, report: AgentReport, finished: Finished) -> Ended:
+    """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7)."""
+    answer = parse_answer(report.answer, assigned.phase, truncated=finished.cut)
+    end, reason, remediation = _verdict_on(assigned, report, finished, answer)
+    if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
+        end, reason = End.FAILED, f"it ran out of time after {finished.duration_s:.0f} s: {reason}"
+    cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
+    return Ended(end, reason, remediation, cleanup, answer, finished, ())
+
+
+def _strayed(ended: Ended, changed: Sequence[str]) -> Ended:
+    paths = ", ".join(changed[:MOST_NAMED]) + (f" and {len(changed) - MOST_NAMED} more" * (len(changed) > MOST_NAMED))
+    reason = f"File scope violation: changed outside the worktree: {paths}"
+    remedy = "see who changed it, put it back, then resolve; a sandbox would have kept an agent from it"
+    return ended._replace(end=End.BLOCKED, reason=reason, remediation=remedy)
+
+
+def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, answer: Answer) -> tuple[End, str, str]:
+    """What an agent says outright goes before what its last words look like: a blocker is not tried again."""
+    response = answer.response
+    if response is not None and not response.success:
+        if refused := _refusals(assigned, response):
+            return End.UNREADABLE, refused, ""
+        return End.BLOCKED, response.blocked_reason or response.error or "it failed", response.remediation or ""
+    if blockers := (*answer.blockers, *blockers_in(finished.stderr)):
+        return End.BLOCKED, "; ".join(blockers), ""
+    if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED):
+        return End.TRANSIENT, report.reason, "wait, then dispatch again"
+    if report.ending is not Ending.COMPLETED:
+        return End.FAILED, report.reason, _REMEDIES.get(report.ending, "read the log of the job")
+    if assigned.phase == "review":
+        return (End.UNREADABLE, answer.reason, "") if answer.error else (End.DONE, "", "")
+    return _about_response(assigned, answer)
+
+
+_REMEDIES = {Ending.NOT_RUNNABLE: "see `phasegate agents`, or mend its command in phasegate.toml"}
+
+
+def _about_response(assigned: Assigned, answer: Answer) -> tuple[End, str, str]:
+    """An implementer owes the JSON result of this very job."""
+    if answer.error:
+        return End.UNREADABLE, answer.reason, ""
+    if answer.response is None:
+        return End.UNREADABLE, answer.result_error or "there is no JSON result", ""
+    refused = _refusals(assigned, answer.response)
+    return (End.UNREADABLE, refused, "") if refused else (End.DONE, "", "")
+
+
+def _refusals(assigned: Assigned, response: Response) -> str:
+    refused = check_result(response, assigned.job, assigned.package.work_package_id)
+    return f"the JSON result is refused: {', '.join(refused)}" if refused else ""
+
+
+def _note_start(trails: Trails, assigned: Assigned, request: Request, prompt: Path) -> None:
+    fields: dict[str, Value] = {
+        "argv": list(request.argv),
+        "env": sorted(request.env),
+        "level": str(request.level),
+        "timeout_s": request.timeout_s,
+        "prompt_sha256": _digest(prompt.read_bytes()),
+    }
+    trails.write(assigned.job, now(), Done("phasegate", Action.START, Source.OBSERVED, fields))
+
+
+def _note_end(trails: Trails, assigned: Assigned, ended: Ended) -> Seal:
+    actor, finished = f"agent:{assigned.agent}", ended.finished
+    if finished.told_to_stop:
+        trails.write(assigned.job, now(), Done("phasegate", Action.TOLD_TO_STOP, Source.OBSERVED))
+    exit_fields = {"code": finished.exit_status, "signal": finished.signal, "duration_total_s": finished.duration_s}
+    trails.write(assigned.job, now(), Done(actor, Action.EXIT, Source.OBSERVED, exit_fields))
+    said = {"end": str(ended.end), "reason": ended.reason, "output_sha256": _digest(finished.stdout.encode())}
+    trails.write(assigned.job, now(), Done(actor, Action.ANSWER, Source.REPORTED, said))
+    return trails.close(assigned.job)
+
+
+def _ended_row(started: JobRow, ended: Ended, prompt: Path) -> Event:
+    row = started._replace(
+        ended=now(),
+        outcome=str(ended.end),
+        prompt_hash=_digest(prompt.read_bytes()),
+        output_hash=_digest(ended.finished.stdout.encode()),
+        logs="\n".join(str(prompt.with_name(name)) for name in ("stdout.log", "stderr.log")),
+    )
+    return job_ended(row)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

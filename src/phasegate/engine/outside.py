@@ -1,0 +1,62 @@
+"""Where no sandbox holds: what changed outside of a checkout while an agent ran in it (D6.e).
+
+Other packages of the repository move their own branches meanwhile, and artifacts are written through us. All else that
+changed counts as the agent's: who did it cannot be told, and a person can look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from phasegate.engine.project import Project
+from phasegate.record.artifacts import SPECS_FOLDER
+from phasegate.record.git_anchor import REF
+from phasegate.record.reader import Reader
+from phasegate.record.rows import Package
+from phasegate.rules.work_package import State, WorkPackage
+from phasegate.workspace.outside import changed_outside, look_outside
+from phasegate.workspace.refs import BRANCHES, SAVED
+
+_IN_WORK = (State.DOING, State.FOR_REVIEW)
+Rows = dict[tuple[str, str], Package]
+
+
+class Watch:
+    """A look at everything outside before a job; `changes` is the look after it."""
+
+    def __init__(self, project: Project, reader: Reader, package: WorkPackage) -> None:
+        self._project, self._reader = project, reader
+        self._mine = (package.feature_slug, package.work_package_id)
+        for raw in (True, False):
+            project.repository.place(raw=raw)  # made when it is first needed: not while we watch
+        self._rows = self._packages()
+        self._before = look_outside(project.repository, self._unwatched())
+
+    def changes(self) -> list[str]:
+        """The paths and refs that changed and are not ours."""
+        after = look_outside(self._project.repository, self._unwatched())
+        refs = {name.removeprefix("ref ") for name in self._before.keys() | after.keys() if name.startswith("ref ")}
+        others = self._others_in_work()
+        artifacts = tuple(f"{SPECS_FOLDER}/{slug}/{name}/" for slug, name in {self._mine, *others})
+        found = changed_outside(self._before, after, [ref for ref in refs if self._is_ours(ref, others)])
+        return [change.path for change in found if not change.path.startswith(artifacts)]
+
+    def _is_ours(self, ref: str, others: Collection[tuple[str, str]]) -> bool:
+        branches = {BRANCHES + name for slug, wp in others for name in (f"feat/{slug}", f"feat/{slug}-{wp}")}
+        saved = tuple(f"{SAVED}{slug}-{wp}" for slug, wp in others)
+        return ref == REF or ref in branches or ref.startswith(saved)
+
+    def _others_in_work(self) -> set[tuple[str, str]]:
+        """Packages that another dispatcher has, or had meanwhile."""
+        after = self._packages()
+        moved = {key for key in self._rows.keys() | after.keys() if self._rows.get(key) != after.get(key)}
+        busy = {key for rows in (self._rows, after) for key, row in rows.items() if row.state in _IN_WORK}
+        return (moved | busy) - {self._mine}
+
+    def _packages(self) -> Rows:
+        slugs = [slug for slug in self._reader.features() if slug]
+        return {(slug, row.id): row for slug in slugs for row in self._reader.packages(slug)}
+
+    def _unwatched(self) -> tuple[str, ...]:
+        paths = self._project.config.paths
+        return (paths.worktrees.partition("/")[0], ".phasegate", ".isdlc")

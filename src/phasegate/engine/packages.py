@@ -1,0 +1,158 @@
+"""Work packages in the journal: loaded from a feature's folder, and each one's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.engine.project import Project, now
+from phasegate.errors import ConfigError, StateConflict
+from phasegate.prompts.feature_folder import read_text
+from phasegate.prompts.package_reader import load
+from phasegate.record.reader import Reader
+from phasegate.record.row_events import package_changed
+from phasegate.record.rows import Event, Package
+from phasegate.record.store import Store
+from phasegate.rules.dependencies import needs, plan_problems
+from phasegate.rules.package_run import Happened, Limits, Run, apply, fold
+from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
+
+PLAN_LOADED, HAPPENED, ALLOWED = "plan.loaded", "package.happened", "scope.allowed"
+
+
+class _Loaded(msgspec.Struct, frozen=True):
+    documents: dict[str, str]  # the text of each WPnn.md, by package: what is run is what was loaded
+
+
+class _Step(msgspec.Struct, frozen=True):
+    package: str
+    event: Happened
+
+
+class _Allowed(msgspec.Struct, frozen=True):
+    package: str
+    path: str
+    reason: str
+
+
+class Planned(NamedTuple):
+    """A package of a feature, as it was loaded."""
+
+    package: WorkPackage
+    document: str
+    waits_for: frozenset[str]
+
+
+def load_plan(project: Project, store: Store, folder: Path) -> list[WorkPackage]:
+    """Put the packages of a feature's folder on record. What is in work already keeps its state."""
+    slug = folder.resolve().name
+    if not slug_is_safe(slug):
+        raise ConfigError(f"{slug!r} is no feature's folder", "name it like 001-user-login")
+    paths = sorted((folder / "tasks").glob("WP*.md"))
+    if not paths:
+        raise ConfigError(f"{folder / 'tasks'} holds no WPnn.md", "write one document a package, see `spec check`")
+    texts = {path: read_text(path) for path in paths}
+    packages = [load(text, str(path), slug) for path, text in texts.items()]
+    for at, problem in plan_problems(packages):
+        raise ConfigError(f"{paths[at]}: {problem.key} {problem.message}", "mend the plan, then load it again")
+    documents = {package.work_package_id: texts[path] for package, path in zip(packages, paths, strict=True)}
+    known = {row.id: row for row in store.packages(slug)}
+    fresh = [package_changed(_row(package)) for package in packages if package.work_package_id not in known]
+    store.append_now(slug, now(), [Event(PLAN_LOADED, msgspec.json.encode(_Loaded(documents))), *fresh])
+    return packages
+
+
+def _row(package: WorkPackage) -> Package:
+    return Package(package.feature_slug, package.work_package_id, package.title, State.PLANNED, since=now())
+
+
+def planned(reader: Reader, slug: str) -> dict[str, Planned]:
+    """The packages of a feature, by id."""
+    loaded = [event for event in reader.events(slug) if event.kind == PLAN_LOADED]
+    if not loaded:
+        return {}
+    documents = msgspec.json.decode(loaded[-1].payload, type=_Loaded).documents
+    packages = [load(text, f"{name}.md", slug) for name, text in documents.items()]
+    waits_for = needs(packages)
+    return {p.work_package_id: Planned(p, documents[p.work_package_id], waits_for[p.work_package_id]) for p in packages}
+
+
+def find_package(reader: Reader, wanted: str, feature: str | None) -> Planned:
+    """The package of that id; the feature must be named when several have one."""
+    features = [feature] if feature else reader.features()
+    found = [every[wanted] for slug in features if slug and wanted in (every := planned(reader, slug))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        slugs = ", ".join(one.package.feature_slug for one in found)
+        raise ConfigError(f"several features have a {wanted}", f"choose one with --feature: {slugs}")
+    raise ConfigError(f"there is no package {wanted}", "load a plan first: phasegate plan load kitty-specs/NNN-name")
+
+
+def allow_path(store: Store, package: WorkPackage, path: str, reason: str) -> None:
+    """Record a person's exception to a package's scope."""
+    allowed = msgspec.json.encode(_Allowed(package.work_package_id, path, reason))
+    store.append_now(package.feature_slug, now(), [Event(ALLOWED, allowed)])
+
+
+def allowed_paths(reader: Reader, package: WorkPackage) -> tuple[str, ...]:
+    """The exceptions that persons recorded for a package."""
+    events = (event for event in reader.events(package.feature_slug) if event.kind == ALLOWED)
+    decoded = (msgspec.json.decode(event.payload, type=_Allowed) for event in events)
+    return tuple(one.path for one in decoded if one.package == package.work_package_id)
+
+
+class PackageJournal:
+    """One package's events and the run they make. Only the holder of the package's lock writes."""
+
+    def __init__(self, store: Store, package: WorkPackage, limits: Limits) -> None:
+        self._store = store
+        self._package = package
+        self.run: Run = fold(self._events(), limits)
+
+    def _events(self) -> Iterator[Happened]:
+        for recorded in self._store.events(self._package.feature_slug):
+            if recorded.kind == HAPPENED:
+                step = msgspec.json.decode(recorded.payload, type=_Step)
+                if step.package == self._package.work_package_id:
+                    yield step.event
+
+    def record(self, events: Sequence[Happened], rows: Sequence[Event] = ()) -> Run:
+        """Append what happened as one durable step, with the package's row, and take it in."""
+        run = self.run
+        for event in events:
+            run = apply(run, event)
+        steps = [Event(HAPPENED, msgspec.json.encode(_Step(self._package.work_package_id, event))) for event in events]
+        state = [package_changed(self._row(run))] if _shown(run) != _shown(self.run) else []
+        self._store.append_now(self._package.feature_slug, now(), [*steps, *rows, *state])
+        self.run = run
+        return run
+
+    def _row(self, run: Run) -> Package:
+        package = self._package
+        return Package(
+            package.feature_slug,
+            package.work_package_id,
+            package.title,
+            run.state,
+            run.round,
+            run.reason if run.state is State.BLOCKED else "",
+            run.remediation if run.state is State.BLOCKED else "",
+            now(),
+        )
+
+
+def _shown(run: Run) -> tuple[object, ...]:
+    return run.state, run.round, run.reason, run.remediation
+
+
+def refuse_unready(reader: Reader, one: Planned) -> None:
+    """A package starts when all that it waits for is DONE."""
+    states = {row.id: row.state for row in reader.packages(one.package.feature_slug)}
+    missing = sorted(name for name in one.waits_for if states.get(name) != State.DONE)
+    if missing:
+        waits = ", ".join(f"{name} ({states.get(name, 'unknown')})" for name in missing)
+        raise StateConflict(f"{one.package.work_package_id} waits for {waits}", "dispatch those first")

@@ -1,0 +1,175 @@
+"""The manifest of a package, checked by us on a clean checkout of what was harvested (D8)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.checks.baseline import Baseline
+from phasegate.checks.caged import CagedRunner
+from phasegate.checks.commits import Commit
+from phasegate.checks.evidence import Evidence, Outcome
+from phasegate.checks.manifest import Work, gather_evidence, take_baseline
+from phasegate.checks.plan import Plan
+from phasegate.checks.secrets import Added, added_lines
+from phasegate.checks.setup_cache import SetupCache
+from phasegate.config.settings import Checks as ProfileChecks
+from phasegate.engine.jobs import wanted_level
+from phasegate.engine.project import Project, new_id
+from phasegate.prompts.instructions import note
+from phasegate.prompts.profiles import all_profiles, load_profile
+from phasegate.record.durable import replace_file
+from phasegate.rules.profile import Profile, commands_of, detect, files_asked
+from phasegate.rules.work_package import COMMANDS, Checks, WorkPackage
+from phasegate.workspace.export import export
+from phasegate.workspace.log import blobs_of, commits_between
+from phasegate.workspace.removal import remove_tree
+from phasegate.workspace.repository import read_blobs
+from phasegate.workspace.trees import differences
+
+LARGEST_ROOT_FILE_BYTES = 1_000_000
+
+
+class Checker(NamedTuple):
+    """Checks one package. Its room keeps its path: a setup's result is only good where it was made."""
+
+    project: Project
+    package: WorkPackage
+    start: str  # the commit that the work began from
+
+    def check(self, commit: str) -> Evidence:
+        """What holds of a commit of the package."""
+        self._export(commit)
+        plan = self._plan()
+        return gather_evidence(plan, self._work(commit), self._runner(), self._baseline(plan), self._cache)
+
+    @property
+    def _room(self) -> Path:
+        name = f"{self.package.feature_slug}-{self.package.work_package_id}"
+        return self.project.location.folder / "rooms" / name
+
+    @property
+    def _cache(self) -> SetupCache:
+        return SetupCache(self.project.location.folder / "setups")
+
+    def _runner(self) -> CagedRunner:
+        return CagedRunner(self._room / "job", f"check-{new_id()}", wanted_level(self.project))
+
+    def _export(self, commit: str) -> None:
+        self._room.mkdir(parents=True, mode=0o700, exist_ok=True)
+        for name in ("tree", "job"):
+            if (self._room / name).exists():
+                remove_tree(self._room / name)
+        export(self.project.repository, commit, self._room / "tree", with_git=True)
+
+    def _baseline(self, plan: Plan) -> Baseline:
+        """What the same commands say about the beginning; found out once for a commit and a plan."""
+        key = hashlib.sha256(msgspec.json.encode([self.start, plan])).hexdigest()
+        path = self.project.location.folder / "baselines" / f"{key}.json"
+        if path.exists():
+            return msgspec.json.decode(path.read_bytes(), type=Baseline)
+        beginning = self._replace_room("beginning")
+        export(self.project.repository, self.start, beginning / "tree", with_git=True)
+        runner = CagedRunner(beginning / "job", f"baseline-{new_id()}", wanted_level(self.project))
+        baseline = take_baseline(plan, beginning / "tree", runner, self._cache)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        replace_file(path, msgspec.json.encode(baseline))
+        remove_tree(beginning)
+        return baseline
+
+    def _replace_room(self, name: str) -> Path:
+        folder = self._room / name
+        if folder.exists():
+            remove_tree(folder)
+        folder.mkdir(mode=0o700)
+        return folder
+
+    def _plan(self) -> Plan:
+        root = self._room / "tree"
+        profile = self._profile(root)
+        own = self._checks(profile)
+        names = {entry.name: "" for entry in root.iterdir()}
+        for name in files_asked(profile) if profile else ():
+            if name in names and (root / name).stat().st_size <= LARGEST_ROOT_FILE_BYTES:
+                names[name] = (root / name).read_text(encoding="utf-8", errors="replace")
+        plan = Plan(
+            commands=commands_of(profile, names, own),
+            coverage_min=own.coverage_min,
+            code=self.package.deliverables.code,
+        )
+        return msgspec.structs.replace(plan, **_of_profile(profile))
+
+    def _profile(self, root: Path) -> Profile | None:
+        if self.package.profile:
+            return load_profile(self.package.profile)
+        return detect(all_profiles(), [entry.name for entry in root.iterdir()])
+
+    def _checks(self, profile: Profile | None) -> Checks:
+        """The package's own checks over those that the person configured for its profile."""
+        configured = self.project.config.checks.get(profile.name if profile else "", ProfileChecks())
+        names = (*COMMANDS, "coverage_min")
+        chosen = {name: getattr(self.package.checks, name) for name in names}
+        return Checks(**{n: getattr(configured, n) if value is None else value for n, value in chosen.items()})
+
+    def _work(self, commit: str) -> Work:
+        repository = self.project.repository
+        commits = commits_between(repository, self.start, commit)
+        return Work(
+            package=self.package.work_package_id,
+            checkout=self._room / "tree",
+            deliverables=self.package.deliverables.all,
+            changed=tuple(one.path for one in differences(repository.place(), self.start, commit)),
+            commits=tuple(Commit(one.id, one.message) for one in commits),
+            added=tuple(self._added([one.id for one in commits])),
+            blobs=blobs_of(repository, commit),
+        )
+
+    def _added(self, commits: list[str]) -> Iterator[Added]:
+        """What each commit brought in, so that a secret taken out again later is still seen."""
+        place = self.project.repository.place()
+        for before, commit in zip([self.start, *commits], commits, strict=False):
+            changed = [one for one in differences(place, before, commit) if one.new and one.new.mode != "160000"]
+            ids = [version.object_id for one in changed for version in (one.old, one.new) if version]
+            contents = read_blobs(place, ids)
+            for one in changed:
+                old = contents[one.old.object_id] if one.old else None
+                assert one.new is not None
+                yield Added(one.path, added_lines(old, contents[one.new.object_id]), commit)
+
+
+def _of_profile(profile: Profile | None) -> dict[str, tuple[str, ...]]:
+    if profile is None:
+        return {}
+    found = {
+        "lock_files": profile.lock_files,
+        "coverage_reports": tuple(report.path for report in profile.coverage_reports),
+        "bin_folders": profile.bin_folders,
+    }
+    return {name: values for name, values in found.items() if values}
+
+
+def describe(evidence: Evidence) -> str:
+    """The evidence as a reviewer reads it."""
+    lines = [note("evidence"), ""]
+    for check in evidence.checks:
+        lines.append(f"- {check.name}: {check.outcome} - {check.summary}")
+        if check.argv:
+            status = "" if check.exit_status is None else f", exit status {check.exit_status}"
+            lines.append(f"  - ran `{' '.join(check.argv)}`{status}")
+        lines += [f"  - {remark}" for remark in check.notes]
+        if check.excerpt and check.outcome is Outcome.FAILED:
+            lines += ["", *(f"      {line}" for line in check.excerpt.splitlines()), ""]
+    return "\n".join(lines) + "\n"
+
+
+def failures_of(evidence: Evidence) -> tuple[str, ...]:
+    """Each failure with what to do, for the next round."""
+    return tuple(
+        f"{check.name}: {check.summary}\n  What to do: {check.remedy}"
+        + (f"\n  Output:\n{check.excerpt}" if check.excerpt else "")
+        for check in evidence.failures
+    )

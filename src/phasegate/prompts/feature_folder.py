@@ -1,0 +1,169 @@
+"""A feature's folder: its documents read from disk, each only if it is a regular file of sensible size."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from phasegate.errors import ConfigError
+from phasegate.prompts.front_matter import read_yaml
+from phasegate.prompts.package_reader import read as read_package
+from phasegate.rules.feature import SPEC, TASKS, Feature, Placed, Report, check, headings_of
+from phasegate.rules.finding import Finding, visible
+from phasegate.rules.front_matter import Malformed, split
+from phasegate.rules.package_fields import Reading
+from phasegate.rules.repo_path import path_problem
+from phasegate.rules.spec_annotations import Spec, read_spec
+from phasegate.rules.tasks import TaskList, parse
+from phasegate.rules.work_package import slug_is_safe
+
+LARGEST_DOCUMENT_BYTES = 16 * 1024 * 1024
+_PACKAGE_FILE = re.compile(r"WP[0-9]+(?:-[^/]*)?\.md")
+
+
+class Unreadable(Exception):
+    """A document that is not a readable text file; the finding says why."""
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.finding = Finding(line, "unreadable", message)
+
+
+def read_text(path: Path) -> str:
+    """The text of a regular file. Links are not followed and pipes not waited for: agents write these folders."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Unreadable("is not a regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(LARGEST_DOCUMENT_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > LARGEST_DOCUMENT_BYTES:
+        raise Unreadable(f"is larger than {LARGEST_DOCUMENT_BYTES} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Unreadable("is not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from error
+
+
+def check_path(path: Path) -> Report:
+    """Check a document, a feature's folder, or a folder of such folders. Findings name paths below the one given."""
+    if not path.exists():
+        raise ConfigError(f"{visible(str(path))} does not exist", "name a document or a feature's folder")
+    if not path.is_dir():
+        target = path.resolve() if path.is_symlink() else path
+        report = check(_read_feature(target.parent, only=target.name))
+        if _is_spec(target.name):
+            report = _renamed(report, target.name)
+        own = tuple(note for note in report.notes if note.path == target.name)
+        return _shown_below(target.parent, msgspec.structs.replace(report, notes=own))
+    if _is_feature(path):
+        return _shown_below(path, check(_read_feature(path)))
+    features = sorted(folder for folder in path.iterdir() if not folder.is_symlink() and _is_feature(folder))
+    if not features:
+        raise ConfigError(
+            f"{visible(str(path))} holds neither {SPEC} nor {TASKS} nor tasks/WPnn.md", "name a feature's folder"
+        )
+    return _joined([_shown_below(folder, check(_read_feature(folder))) for folder in features])
+
+
+def _is_feature(path: Path) -> bool:
+    return any((path / name).exists() for name in (SPEC, TASKS)) or bool(_package_names(path))
+
+
+def _is_spec(name: str) -> bool:
+    """Whether a document that was named by itself is read as a specification, whatever it is called."""
+    return not _PACKAGE_FILE.fullmatch(name) and name != TASKS
+
+
+def _package_names(folder: Path) -> list[str]:
+    tasks = folder / "tasks"
+    if tasks.is_symlink() or not tasks.is_dir():
+        return []
+    return sorted(f"tasks/{entry.name}" for entry in os.scandir(tasks) if _PACKAGE_FILE.fullmatch(entry.name))
+
+
+def _read_feature(folder: Path, only: str = "") -> Feature:
+    """The documents of a folder, or one of them alone."""
+    slug = folder.resolve().name
+    if only and _is_spec(only):
+        return Feature("", _read_spec(folder / only), None, {}, {})
+    if only and only != TASKS:
+        return Feature("", None, None, {only: _read_package(folder / only, "")}, {})
+    slug = slug if slug_is_safe(slug) else ""
+    tasks = _read_tasks(folder / TASKS) if only or (folder / TASKS).exists() else None
+    spec = _read_spec(folder / SPEC) if (folder / SPEC).exists() else None
+    packages = {} if only else {name: _read_package(folder / name, slug) for name in _package_names(folder)}
+    return Feature(slug, spec, tasks, packages, _headings(folder, tasks))
+
+
+def _read_spec(path: Path) -> Spec:
+    try:
+        text = read_text(path)
+        parts = split(text)
+    except (Unreadable, Malformed) as error:
+        return Spec((), False, None, None, (error.finding,))
+    return read_spec(parts.body, parts.body_line)
+
+
+def _read_tasks(path: Path) -> TaskList:
+    try:
+        return parse(read_text(path), read_yaml)
+    except Unreadable as error:
+        return TaskList((), {}, [error.finding])
+
+
+def _read_package(path: Path, slug: str) -> Reading:
+    try:
+        return read_package(read_text(path), slug)
+    except Unreadable as error:
+        return Reading(None, [error.finding])
+
+
+def _headings(folder: Path, tasks: TaskList | None) -> Mapping[str, frozenset[str] | None]:
+    """The headings of the documents that tasks refer to."""
+    references = {reference.partition("#")[0] for task in (tasks.tasks if tasks else ()) for reference in task.spec}
+    found: dict[str, frozenset[str] | None] = {}
+    for name in references:
+        if name.endswith(".md") and not path_problem(name):
+            try:
+                found[name] = headings_of(read_text(folder / name))
+            except Unreadable:
+                found[name] = None
+    return found
+
+
+def _renamed(report: Report, name: str) -> Report:
+    """The report of a specification alone, under the name that it has."""
+    findings, notes = (
+        tuple(msgspec.structs.replace(item, path=name) for item in items) for items in (report.findings, report.notes)
+    )
+    return msgspec.structs.replace(report, findings=findings, notes=notes)
+
+
+def _shown_below(folder: Path, report: Report) -> Report:
+    """The report with paths as the person can open them."""
+
+    def place(items: tuple[Placed, ...]) -> tuple[Placed, ...]:
+        return tuple(msgspec.structs.replace(item, path=visible(str(folder / item.path))) for item in items)
+
+    return msgspec.structs.replace(report, findings=place(report.findings), notes=place(report.notes))
+
+
+def _joined(reports: list[Report]) -> Report:
+    return Report(
+        tuple(found for report in reports for found in report.findings),
+        tuple(note for report in reports for note in report.notes),
+        sum(report.requirements for report in reports),
+        sum(report.tasks for report in reports),
+        sum(report.packages for report in reports),
+    )

@@ -1,0 +1,79 @@
+"""Reading files that somebody else wrote: only regular ones, never more than is allowed, and never a wait."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.errors import UnreadableFile
+
+CHUNK_BYTES = 32 * 1024  # stays in the processor's nearest cache while it is looked through some thirty times
+_COARSE_NS = 100_000_000
+
+
+class OpenFile(NamedTuple):
+    descriptor: int
+    size: int
+    changed_ns: int
+    opened_ns: int
+
+    def blocks(self) -> Iterator[bytes]:
+        """The content from the start, in blocks."""
+        os.lseek(self.descriptor, 0, os.SEEK_SET)
+        want = min(CHUNK_BYTES, self.size + 1)
+        while block := os.read(self.descriptor, want):
+            yield block
+            if len(block) < want:
+                return  # a regular file has ended
+
+    def has_changed(self) -> bool:
+        """Whether somebody wrote the file since it was opened, by the change time that the kernel keeps.
+
+        That clock is coarse: a file that was written just before it was opened counts as changed.
+        """
+        status = os.fstat(self.descriptor)
+        just_written = status.st_ctime_ns > self.opened_ns - _COARSE_NS
+        return just_written or (status.st_size, status.st_ctime_ns) != (self.size, self.changed_ns)
+
+
+@contextmanager
+def regular_file(path: Path, *, follow_links: bool = True) -> Iterator[OpenFile]:
+    """An open regular file. A pipe, a device or a folder is refused without a wait."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except (OSError, ValueError) as error:
+        raise UnreadableFile(f"cannot read {path}: {_reason(error)}", "name a readable file") from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnreadableFile(f"cannot read {path}: not a regular file", "name a regular file")
+        yield OpenFile(descriptor, status.st_size, status.st_ctime_ns, time.time_ns())
+    finally:
+        os.close(descriptor)
+
+
+def read_up_to(path: Path, limit_bytes: int, *, follow_links: bool = True) -> tuple[bytes, int]:
+    """The first bytes of a regular file, and its whole size."""
+    with regular_file(path, follow_links=follow_links) as file:
+        return _read(file, limit_bytes), file.size
+
+
+def _read(file: OpenFile, limit_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    left = limit_bytes
+    for block in file.blocks():
+        parts.append(block[:left])
+        left -= len(parts[-1])
+        if left == 0:
+            break
+    return b"".join(parts)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,150 @@
+"""Finding and reading system prompt templates: the project's first, then the shipped ones."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.errors import TemplateNotFound, TemplateRefused, UnreadableFile
+from phasegate.prompts.files import read_up_to
+from phasegate.prompts.phrases import phrases
+from phasegate.rules.template import BASE, KNOWN_AGENTS, AgentPhase, TemplateName, fill, name_of_file, template_name
+
+FOLDER = Path("templates") / "system"
+SHIPPED_FOLDER = Path(__file__).parent / FOLDER
+MAX_BYTES = 1024 * 1024
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_log = logging.getLogger("phasegate")
+
+
+class Template(NamedTuple):
+    """A template that was found, and whether it is one of ours."""
+
+    name: TemplateName
+    path: Path
+    shipped: bool
+    text: str
+
+
+def load_system_template(agent: str, phase: str, *, root: str | Path | None = None) -> str:
+    """The template of an agent and phase; `root` holds `templates/system/`, None is the repository around."""
+    return find_template(agent, phase, root=root).text
+
+
+def find_template(
+    agent: str, phase: str, *, root: str | Path | None = None, configured: Collection[str] = ()
+) -> Template:
+    """The first that exists: the project's for the agent, its BASE, the shipped one for the agent, the shipped BASE.
+
+    `configured` names agents that the project knows besides the usual ones, by their `template` keys.
+    """
+    name = template_name(agent, phase)
+    if name is None:
+        raise _no_such_name(agent, phase)
+    folder = project_folder(project_root() if root is None else Path(root))
+    for wanted, where in _places(name, folder, known=name.agent in KNOWN_AGENTS or name.agent in configured):
+        template = _read(wanted, where)
+        if template:
+            if wanted != name:
+                _log.debug("no template %s; %s is used instead", name.file_name, template.path)
+            return template
+    raise _not_found(name)
+
+
+def _places(name: TemplateName, project: Path, known: bool) -> Iterator[tuple[TemplateName, Path]]:
+    base = TemplateName(BASE, name.phase)
+    yield name, project
+    if not known:
+        return  # an agent that nobody configured and nobody wrote a template for
+    yield base, project
+    yield name, SHIPPED_FOLDER
+    yield base, SHIPPED_FOLDER
+
+
+def project_folder(root: Path) -> Path:
+    return root / FOLDER
+
+
+def project_root(start: Path | None = None) -> Path:
+    """The repository around a folder, by default the current one; the folder itself where there is none."""
+    here = (start or Path.cwd()).resolve()
+    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+
+
+def _read(name: TemplateName, folder: Path) -> Template | None:
+    path = folder / name.file_name
+    if not os.path.lexists(path):
+        return None
+    shipped = folder == SHIPPED_FOLDER
+    if not shipped and not folder.resolve().is_relative_to(folder.parent.parent.resolve()):
+        raise _refused(path, "its folder lies outside the project")
+    return Template(name, path, shipped, read_template(path))
+
+
+def read_template(path: Path) -> str:
+    """The text of a template file. A link, a pipe, a folder, too many bytes or no UTF-8: refused, without a wait."""
+    try:
+        raw, size = read_up_to(path, MAX_BYTES + 1, follow_links=False)
+        text = raw.decode()
+    except UnreadableFile as error:
+        raise _refused(path, error.message) from error
+    except UnicodeDecodeError as error:
+        raise _refused(path, f"byte {error.start} is no UTF-8") from error
+    if len(raw) > MAX_BYTES:
+        raise _refused(path, f"{size} bytes are more than the {MAX_BYTES} that are allowed")
+    return text
+
+
+def shipped_templates() -> list[Template]:
+    """All templates of the package, by file name."""
+    return templates_in(SHIPPED_FOLDER)
+
+
+def templates_in(folder: Path) -> list[Template]:
+    """The templates of a folder, by file name; other files are passed over."""
+    shipped = folder == SHIPPED_FOLDER
+    named = [(name, path) for path in markdown_files(folder) if (name := name_of_file(path.name))]
+    return [Template(name, path, shipped, read_template(path)) for name, path in named]
+
+
+def markdown_files(folder: Path) -> list[Path]:
+    """The Markdown files of a folder, sorted by name; none if there is no such folder."""
+    names = os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208 - sorting paths takes three times as long
+    return [folder / name for name in sorted(names) if name.endswith(".md")]
+
+
+def inject_variables(template: str, context: Mapping[str, str]) -> str:
+    """Fill the placeholders in one pass. A variable without a value leaves a visible note and a logged warning."""
+    filled = fill(template, context, phrases().missing)
+    for name in filled.missing:
+        _log.warning("no value for the template variable %s", name)
+    for name in filled.unknown:
+        _log.warning("{{%s}} is no template variable and stays as it is", name)
+    return filled.text
+
+
+def _no_such_name(agent: object, phase: object) -> TemplateNotFound:
+    """Said without making a path of what was asked for; a plain word may be shown as the name that it would have."""
+    words = [str(word) if _PLAIN_WORD.fullmatch(str(word)) else repr(str(word)[:80]) for word in (agent, phase)]
+    return TemplateNotFound(
+        f"TemplateNotFound: agent {words[0]}, phase {words[1]}: there can be neither"
+        f" {FOLDER}/{words[0]}-{words[1]}.md nor {FOLDER}/{BASE}-{words[1]}.md",
+        f"agents are upper case, like CLAUDE; phases are {', '.join(AgentPhase)}",
+    )
+
+
+def _not_found(name: TemplateName) -> TemplateNotFound:
+    base = TemplateName(BASE, name.phase).file_name
+    return TemplateNotFound(
+        f"TemplateNotFound: agent {name.agent}, phase {name.phase}:"
+        f" there is neither {FOLDER}/{name.file_name} nor {FOLDER}/{base}",
+        f"write {FOLDER}/{name.file_name}, or use one of {', '.join(sorted(KNOWN_AGENTS))}",
+    )
+
+
+def _refused(path: Path, reason: str) -> TemplateRefused:
+    return TemplateRefused(f"the template {path} is refused: {reason}", "put a regular UTF-8 file there")

@@ -1,0 +1,135 @@
+"""Artifacts of a feature (D14): files below `kitty-specs/{slug}`, and nowhere else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.errors import ConfigError, PhasegateError
+from phasegate.record.beneath import make_beneath, open_beneath
+from phasegate.record.durable import open_folder, replace_at
+from phasegate.rules.artifact_path import path_problem, require_slug, slug_problem
+from phasegate.rules.visible_text import visible
+
+SPECS_FOLDER = "kitty-specs"
+LARGEST_BYTES = 64_000_000
+_LEADS_OUT = {errno.ELOOP, errno.EXDEV, errno.ENOTDIR}
+
+
+class Artifact(NamedTuple):
+    """One file of a feature, relative to the feature's folder."""
+
+    path: str
+    bytes: int
+
+
+def write_artifact(root: Path, feature: str, path: str, content: bytes) -> None:
+    """Write a file below the feature's folder, whole or not at all."""
+    parts = _parts(feature, path)
+    if len(content) > LARGEST_BYTES:
+        raise ConfigError(f"the content has {len(content)} bytes; at most {LARGEST_BYTES} are kept as an artifact")
+    with _explained(path), _open_root(root) as top, _closing(make_beneath(top, parts[:-1])) as folder:
+        _refuse_link(folder, parts[-1])
+        replace_at(folder, parts[-1], content, 0o644)
+
+
+def read_artifact(root: Path, feature: str, path: str) -> bytes:
+    """The bytes of a file below the feature's folder."""
+    parts = _parts(feature, path)
+    with (
+        _explained(path),
+        _open_root(root) as top,
+        _closing(open_beneath(top, parts, os.O_RDONLY | os.O_NONBLOCK)) as file,
+    ):
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST_BYTES:
+            raise ConfigError(f"artifact {visible(path)} is not a plain file of at most {LARGEST_BYTES} bytes")
+        with os.fdopen(os.dup(file), "rb") as stream:
+            return stream.read(LARGEST_BYTES)
+
+
+def list_artifacts(root: Path, feature: str) -> list[Artifact]:
+    """All plain files of a feature, by path. Links are not followed and not listed."""
+    parts = (SPECS_FOLDER, require_slug(feature))
+    try:
+        with _open_root(root) as top, _closing(open_beneath(top, parts)) as folder:
+            return sorted(_files(folder, ""))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _explain(feature, error) from error
+
+
+def list_features(root: Path) -> list[str]:
+    """The features that have a folder."""
+    try:
+        with _open_root(root) as top, _closing(open_beneath(top, (SPECS_FOLDER,))) as folder:
+            return sorted(one.name for one in os.scandir(folder) if _is_feature(one))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _explain(SPECS_FOLDER, error) from error
+
+
+def _is_feature(one: os.DirEntry[str]) -> bool:
+    return one.is_dir(follow_symlinks=False) and not slug_problem(one.name)
+
+
+def _parts(feature: str, path: str) -> tuple[str, ...]:
+    problem = path_problem(path)
+    if problem:
+        raise ConfigError(f"artifact path '{visible(path[:120])}' {problem}", "for instance WP01/test-report.txt")
+    return (SPECS_FOLDER, require_slug(feature), *path.split("/"))
+
+
+def _files(folder: int, prefix: str) -> Iterator[Artifact]:
+    for about in os.scandir(folder):
+        if about.is_file(follow_symlinks=False):
+            yield Artifact(prefix + about.name, about.stat(follow_symlinks=False).st_size)
+        elif about.is_dir(follow_symlinks=False):
+            with _closing(open_beneath(folder, (about.name,))) as below:
+                yield from _files(below, f"{prefix}{about.name}/")
+
+
+def _refuse_link(folder: int, name: str) -> None:
+    """Say so instead of silently replacing a link. (One that is put there later is replaced, and never followed.)"""
+    try:
+        about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.ELOOP, "not a plain file")
+
+
+@contextmanager
+def _open_root(root: Path) -> Iterator[int]:
+    with _closing(open_folder(root)) as descriptor:
+        yield descriptor
+
+
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _explain(path, error) from error
+
+
+def _explain(path: str, error: OSError) -> PhasegateError:
+    if error.errno in _LEADS_OUT:
+        why = "a part of its path is a link, or not a folder, or the file is no plain file"
+        return ConfigError(f"artifact {visible(path)} is refused: {why}", "remove the link; nothing was written")
+    return ConfigError(f"artifact {visible(path)}: {error.strerror}", "`phasegate artifact list` shows what there is")

@@ -1,0 +1,77 @@
+"""Opening files below a folder so that no name and no race leads out of it (J01, J02).
+
+On Linux the kernel resolves the whole path beneath the folder (`openat2`). Elsewhere, and where a sandbox forbids that
+call, each part is opened by itself and never followed if it is a link.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+_OPENAT2 = 437
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TRIES = 128  # the kernel gives up when something is renamed meanwhile, and asks to be called again
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def open_beneath(folder: int, parts: Sequence[str], flags: int = _FOLDER) -> int:
+    """Open what lies at `parts` below an open folder; an OSError if a part is a link, or leads out."""
+    if sys.platform == "linux":
+        try:
+            return open_by_kernel(folder, parts, flags)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EPERM):
+                raise
+    return open_part_by_part(folder, parts, flags)
+
+
+def open_by_kernel(folder: int, parts: Sequence[str], flags: int = _FOLDER) -> int:
+    """As `open_beneath`, by one call of the kernel."""
+    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
+    how = _How(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, resolve)
+    path = os.fsencode("/".join(parts) or ".")
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    for _ in range(_TRIES):
+        found = int(call(_OPENAT2, folder, ctypes.c_char_p(path), ctypes.byref(how), ctypes.sizeof(how)))
+        if found >= 0:
+            return found
+        if ctypes.get_errno() != errno.EAGAIN:
+            break
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "/".join(parts))
+
+
+def open_part_by_part(folder: int, parts: Sequence[str], flags: int = _FOLDER) -> int:
+    """As `open_beneath`, for systems without that call."""
+    current = os.open(".", _FOLDER, dir_fd=folder)
+    for position, part in enumerate(parts):
+        last = position == len(parts) - 1
+        try:
+            below = os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC if last else _FOLDER, dir_fd=current)
+        finally:
+            os.close(current)
+        current = below
+    return current
+
+
+def make_beneath(folder: int, parts: Sequence[str]) -> int:
+    """Open the folder at `parts`, making those that are missing."""
+    try:
+        return open_beneath(folder, parts)
+    except FileNotFoundError:
+        parent = make_beneath(folder, parts[:-1])
+    try:
+        os.mkdir(parts[-1], dir_fd=parent)
+        os.fsync(parent)
+    except FileExistsError:
+        pass
+    finally:
+        os.close(parent)
+    return open_beneath(folder, parts)

@@ -1,0 +1,77 @@
+"""Writing so that a crash at any moment leaves all of the old or all of the new."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+
+_numbers = count()
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte, in as many calls as the system needs."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def cut_torn_line(descriptor: int) -> int:
+    """Take away an unfinished last line, as a crash leaves it, so that the next stands by itself; the size then."""
+    size = end = os.fstat(descriptor).st_size
+    while end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
+        end -= 1
+    if end < size:
+        os.ftruncate(descriptor, end)
+    return end
+
+
+def open_folder(path: Path | str) -> int:
+    """A descriptor of a folder; a symbolic link in its place is refused."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def sync_folders(below: Path, top: Path) -> None:
+    """Make the names in `below` durable, and those in every folder above it up to `top`."""
+    for folder in (below, *below.parents):
+        descriptor = open_folder(folder)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if folder == top:
+            return
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace a file at once and for good."""
+    folder = open_folder(path.parent)
+    try:
+        replace_at(folder, path.name, data, mode)
+    finally:
+        os.close(folder)
+
+
+def replace_at(folder: int, name: str, data: bytes, mode: int) -> None:
+    """Replace a file in an open folder at once and for good. What stands under the name is never followed or opened."""
+    temporary = f".phasegate-{os.getpid()}-{next(_numbers)}.tmp"
+    descriptor = _create(folder, temporary, mode)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(temporary, dir_fd=folder)
+        raise
+    finally:
+        os.close(descriptor)
+    os.fsync(folder)
+
+
+def _create(folder: int, name: str, mode: int) -> int:
+    try:
+        return os.open(name, _NEW_FILE, mode, dir_fd=folder)
+    except FileExistsError:  # left by a process that had our number and was killed
+        os.unlink(name, dir_fd=folder)
+        return os.open(name, _NEW_FILE, mode, dir_fd=folder)

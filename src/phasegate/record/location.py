@@ -1,0 +1,115 @@
+"""Where things are: the repository around a folder, its `.phasegate`, and the user's state directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
+from phasegate.record.durable import write_all
+
+OWN_FOLDERS = (".phasegate", ".worktrees", ".isdlc")
+
+
+class Location(NamedTuple):
+    """One repository: its main working tree, its git directory, and the state directory of the user."""
+
+    root: Path
+    git_dir: Path
+    state_home: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.root / ".phasegate"
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store.db"
+
+    @property
+    def locks(self) -> Path:
+        return self.folder / "locks"
+
+    @property
+    def trails(self) -> Path:
+        return self.folder / "audit"
+
+
+def locate(start: Path, environment: Mapping[str, str]) -> Location:
+    """The repository around a folder, and where this user keeps state."""
+    root = find_root(start)
+    return Location(root, _git_dir(root), state_home(environment))
+
+
+def find_root(start: Path) -> Path:
+    """The main working tree of the repository around a folder, also from inside one of its worktrees."""
+    start = Path(os.path.realpath(start))
+    for folder in (start, *start.parents):
+        if not os.path.lexists(folder / ".git"):
+            continue
+        above = folder.parent.parent
+        if folder.parent.name == ".worktrees" and os.path.lexists(above / ".git"):
+            return above  # a package's checkout: nothing in it is asked which repository it belongs to
+        git_dir = _git_dir(folder)
+        return git_dir.parent if git_dir.name == ".git" else folder
+    raise ConfigError(f"{start} is in no git repository", "change into a repository, or make one: git init")
+
+
+def _git_dir(root: Path) -> Path:
+    """The git directory that all worktrees share, found without running git."""
+    dot_git = root / ".git"
+    try:
+        if dot_git.is_dir():
+            return dot_git
+        text = dot_git.read_text(encoding="utf-8", errors="surrogateescape")
+        own = root / text.removeprefix("gitdir:").strip()
+        common = own / "commondir"
+        shared = own / common.read_text(encoding="utf-8").strip() if common.is_file() else own
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{dot_git} cannot be read: {error}", "check it with: git status") from error
+    if not text.startswith("gitdir:") or not shared.is_dir():
+        raise ConfigError(f"{dot_git} leads to no git directory", "check it with: git status")
+    return Path(os.path.realpath(shared))
+
+
+def state_home(environment: Mapping[str, str]) -> Path:
+    """`$XDG_STATE_HOME/phasegate`, by default below the home directory."""
+    named = environment.get("XDG_STATE_HOME", "")
+    base = Path(named) if named.startswith("/") else Path("~/.local/state").expanduser()
+    return base / "phasegate"
+
+
+def prepare_folder(location: Location) -> None:
+    """Make `.phasegate` and what belongs into it, private to the user and kept out of git."""
+    try:
+        for folder in (location.folder, location.locks, location.trails):
+            if not os.path.lexists(folder):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                raise StateConflict(f"{folder} is not a folder", "remove what stands in its place")
+        keep_out_of_git(location.git_dir, OWN_FOLDERS)
+    except OSError as error:
+        raise EnvironmentUnavailable(
+            f"{error.filename} cannot be made: {error.strerror}", "check the permissions of the repository"
+        ) from error
+
+
+def keep_out_of_git(git_dir: Path, folders: Iterable[str]) -> None:
+    """Name our folders in `.git/info/exclude`, once. Only ever adds lines: the file is the user's."""
+    info = git_dir / "info"
+    info.mkdir(exist_ok=True)
+    descriptor = os.open(info / "exclude", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ConfigError(f"{info / 'exclude'} is not a file", "make it a plain file")
+        present = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+        missing = [f"/{name}/" for name in folders if f"/{name}/".encode() not in present.split(b"\n")]
+        if missing:
+            start = "" if present.endswith(b"\n") or not present else "\n"
+            write_all(descriptor, (start + "".join(f"{line}\n" for line in missing)).encode())
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,131 @@
+"""The store, for reading: the journal, and where packages and jobs stand. Loads little: `status` is asked all day."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+from phasegate.record.location import Location
+from phasegate.record.rows import TABLES, Job, Package, Recorded, Seal
+from phasegate.record.schema import SCHEMA, Schema, connect, damaged, explain
+from phasegate.rules.artifact_path import slug_problem
+from phasegate.rules.chain import Entry, Head, Link, origin
+
+_COLUMNS = "position, feature, seq, ts, kind, payload"
+R = TypeVar("R", Package, Job, Seal)
+
+
+def read_store(location: Location, schema: Schema = SCHEMA) -> Reader | None:
+    """Open the repository's store for reading; None if there is none."""
+    if not os.path.lexists(location.store):
+        return None
+    return Reader(connect(location.store, write=False, schema=schema), location)
+
+
+class Reader:
+    """An open store, for reading."""
+
+    def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
+        self._connection = connection
+        self._location = location
+        self.store_id = str(connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()[0])
+        if slug_problem(self.store_id):  # it becomes part of a path
+            raise damaged(location.store, "its id was changed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def seq(self, feature: str) -> int:
+        """The number of a feature's last event; 0 if it has none."""
+        rows = self._query("SELECT coalesce(max(seq), 0) FROM event WHERE feature = ?", feature)
+        return int(next(iter(rows))[0])
+
+    def head(self) -> Head:
+        """The end of the chain."""
+        for position, digest in self._query("SELECT position, hash FROM event ORDER BY position DESC LIMIT 1"):
+            return Head(position, digest, str(self._location.store))
+        return Head(0, origin(self.store_id), str(self._location.store))
+
+    def features(self) -> list[str]:
+        """The features that have events, the one with the newest event first."""
+        query = "SELECT feature FROM event WHERE feature != '' GROUP BY feature ORDER BY max(position) DESC"
+        return [feature for (feature,) in self._query(query)]
+
+    def events(self, feature: str, after_seq: int = 0) -> Iterator[Recorded]:
+        """A feature's events in order, from the one behind `after_seq` on."""
+        return (
+            Recorded(*row) for row in self._events("WHERE feature = ? AND seq > ? ORDER BY seq", feature, after_seq)
+        )
+
+    def events_since(self, position: int = 0) -> Iterator[Recorded]:
+        """All events of the repository in order, from the one behind `position` on."""
+        return (Recorded(*row) for row in self._events("WHERE position > ? ORDER BY position", position))
+
+    def links(self) -> Iterator[Link]:
+        """The chain as it is stored, for verification."""
+        for position, feature, seq, ts, kind, payload, digest in self._events("ORDER BY position", and_also=", hash"):
+            raw = payload if isinstance(payload, bytes) else str(payload).encode()
+            yield Link(Entry(position, str(feature), seq, str(ts), str(kind), raw), str(digest))
+
+    def packages(self, feature: str) -> list[Package]:
+        """The packages of a feature by id."""
+        return self._rows(Package, "WHERE feature = ? ORDER BY id", feature)
+
+    def jobs(self, feature: str) -> list[Job]:
+        """The jobs of a feature in the order in which they started."""
+        return self._rows(Job, "WHERE feature = ? ORDER BY started, id", feature)
+
+    def hash_at(self, position: int) -> str | None:
+        """The hash after so many entries; None if there are fewer."""
+        if position == 0:
+            return origin(self.store_id)
+        found = self._query("SELECT hash FROM event WHERE position = ?", position)
+        return next((str(digest) for (digest,) in found), None)
+
+    def job(self, id_: str) -> Job | None:
+        """A job by its id."""
+        return next(iter(self._rows(Job, "WHERE id = ?", id_)), None)
+
+    def seals(self) -> list[Seal]:
+        """The ends of all trails that were closed."""
+        return self._rows(Seal, "ORDER BY feature, job")
+
+    def all_rows(self, type_: type[R]) -> list[R]:
+        """Every row of a table, for verification."""
+        return self._rows(type_, "")
+
+    def hold_still(self) -> Head:
+        """Read everything from now on as it is at this moment, whoever writes; the end of the chain."""
+        with self._explained():
+            self._connection.execute("BEGIN")
+        return self.head()
+
+    def defects(self) -> list[str]:
+        """What SQLite finds wrong with its own structures: pages, indexes."""
+        found = [str(text) for (text,) in self._query("PRAGMA integrity_check(3)")]
+        return [] if found == ["ok"] else found
+
+    def _events(self, where: str, *values: object, and_also: str = "") -> Iterator[tuple[Any, ...]]:
+        return self._query(f"SELECT {_COLUMNS}{and_also} FROM event {where}", *values)  # noqa: S608 - our own names only
+
+    def _rows(self, type_: type[R], where: str, *values: object) -> list[R]:
+        columns = ", ".join(type_._fields)
+        query = f"SELECT {columns} FROM {TABLES[type_]} {where}"  # noqa: S608 - our own names only
+        return [type_._make(row) for row in self._query(query, *values)]
+
+    def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        with self._explained():
+            yield from self._connection.execute(query, values)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise explain(self._location.store, error) from error

@@ -1,0 +1,53 @@
+"""Events that set a row: a package, a job, the end of a trail.
+
+The row is the event's payload. The tables of rows are made from the journal and can be made from it again, so that
+`audit verify` covers them too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from phasegate.record.rows import Event, Job, Package, Row, Seal
+
+ROW_OF_KIND: dict[str, type[Row]] = {
+    "package.changed": Package,
+    "job.started": Job,
+    "job.ended": Job,
+    "trail.sealed": Seal,
+}
+
+
+def package_changed(package: Package) -> Event:
+    return _event("package.changed", package)
+
+
+def job_started(job: Job) -> Event:
+    return _event("job.started", job)
+
+
+def job_ended(job: Job) -> Event:
+    return _event("job.ended", job)
+
+
+def trail_sealed(seal: Seal) -> Event:
+    return _event("trail.sealed", seal)
+
+
+def _event(kind: str, row: Row) -> Event:
+    return Event(kind, msgspec.json.encode(row._asdict()))
+
+
+def row_of(feature: str, kind: str, payload: bytes) -> Row | None:
+    """The row that an event sets; None for other kinds. A row of another feature, or of the wrong shape, is refused."""
+    type_ = ROW_OF_KIND.get(kind)
+    if type_ is None:
+        return None
+    fields = msgspec.json.decode(payload, type=dict[str, object])
+    known = type_._field_defaults | fields
+    if missing := set(type_._fields) ^ known.keys():
+        raise ValueError(f"an event {kind} lacks, or has besides, the field {min(missing)}")
+    row: Row = msgspec.convert([known[name] for name in type_._fields], type_)
+    if row.feature != feature:
+        raise ValueError(f"an event of feature {feature} carries a row of feature {row.feature}")
+    return row

@@ -1,0 +1,159 @@
+"""Writing the trails of jobs (D13): `audit/{feature}/{job}.jsonl` below `.phasegate`, durable entry by entry.
+
+The order of things: an entry is durable in the log outside, then it is written to the trail. When the job ends the
+trail is made durable, its end goes into the journal, and the log forgets it. A crash at any point leaves enough.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, Self
+
+from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.record.durable import sync_folders, write_all
+from phasegate.record.group_commit import GroupCommit
+from phasegate.record.location import Location
+from phasegate.record.rows import Seal
+from phasegate.record.spool import Base, Spool, batch, finished, opened
+from phasegate.rules.artifact_path import require_slug
+from phasegate.rules.trail import Done, origin, write_line
+
+RESTART_BEYOND_BYTES = 4_000_000
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def trail_path(location: Location, feature: str, job: str) -> Path:
+    """Where a job's trail is."""
+    return location.trails / require_slug(feature) / f"{require_slug(job, 'job id')}.jsonl"
+
+
+class _Trail:
+    """One open trail: where it stands, and its file once there is something in it."""
+
+    def __init__(self, base: Base, path: Path) -> None:
+        self.at = base  # with the entries that wait
+        self.written = base  # as the file is
+        self.path = path
+        self.descriptor = -1
+
+    def add(self, ts: str, done: Done) -> bytes:
+        line, digest = write_line(self.at.hash, ts, self.at.job, done)
+        self.at = self.at._replace(lines=self.at.lines + 1, bytes=self.at.bytes + len(line), hash=digest)
+        return line
+
+    def write(self, data: bytes, now_at: Base) -> None:
+        if self.descriptor < 0:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.descriptor = os.open(self.path, _FLAGS, 0o600)
+        write_all(self.descriptor, data)
+        self.written = now_at
+
+    def sync(self) -> None:
+        if self.descriptor >= 0:
+            os.fsync(self.descriptor)
+
+
+class _Waiting(NamedTuple):
+    """An entry, and where its trail stands once it is written."""
+
+    trail: _Trail
+    line: bytes
+    then_at: Base
+
+
+class Trails:
+    """The trails that one process writes. Threads may write at once; their entries share an fsync."""
+
+    def __init__(self, location: Location, spool: Spool) -> None:
+        self._location = location
+        self._spool = spool
+        self._open: dict[str, _Trail] = {}
+        self._disk = Lock()  # the log and the files
+        self._entries: GroupCommit[_Waiting] = GroupCommit(self._write_out)
+
+    @classmethod
+    def create(cls, location: Location, outside: Path, writer_id: str) -> Self:
+        """A writer with a log of its own in `outside`, the folder of the store's heads."""
+        return cls(location, Spool.create(outside, require_slug(writer_id, "writer id")))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the log behind if a trail is unfinished: it is what the next process goes on from."""
+        for trail in self._open.values():
+            if trail.descriptor >= 0:
+                os.close(trail.descriptor)
+        self._spool.close(remove=not self._open)
+
+    def open(self, feature: str, job: str) -> None:
+        """Begin the trail of a job. The journal must know the job already."""
+        path = trail_path(self._location, feature, job)
+        if os.path.lexists(path):
+            raise StateConflict(f"the trail {path} exists already", "every run of an agent has a job id of its own")
+        self.resume(Base(feature, job, 0, 0, origin(feature, job)))
+
+    def resume(self, base: Base) -> None:
+        """Go on with a trail from where it stands."""
+        with self._disk:
+            self._spool.add(opened(base), durable=False)
+            self.hold(base)
+
+    def hold(self, at: Base) -> None:
+        """Go on with a trail that the log holds already."""
+        self._open[at.job] = _Trail(at, trail_path(self._location, at.feature, at.job))
+
+    def write(self, job: str, ts: str, done: Done) -> None:
+        """Append an entry to a job's trail. It is durable when this returns."""
+        trail = self._open[job]
+
+        def entry() -> _Waiting:
+            return _Waiting(trail, trail.add(ts, done), trail.at)
+
+        try:
+            self._entries.submit(entry)
+        except OSError as error:
+            raise EnvironmentUnavailable(f"the audit trail cannot be written: {error}", "check the disk") from error
+
+    def _write_out(self, entries: list[_Waiting], durable: Callable[[], None]) -> None:
+        lines: dict[_Trail, list[bytes]] = {}
+        for trail, line, _ in entries:
+            lines.setdefault(trail, []).append(line)
+        last = {trail: then_at for trail, _, then_at in entries}
+        with self._disk:
+            self._spool.add(batch([(trail.at.job, line) for trail, line, _ in entries]), durable=True)
+            durable()  # nobody waits for the rest: the log holds it
+            for trail, then_at in last.items():
+                trail.write(b"".join(lines[trail]), then_at)
+            if self._spool.size > RESTART_BEYOND_BYTES:
+                self._restart()
+
+    def _restart(self) -> None:
+        """Keep the log small: the trails made durable so far need not be in it, only where they stand."""
+        for trail in self._open.values():
+            trail.sync()
+        self._spool.restart([trail.written for trail in self._open.values()])
+
+    def close(self, job: str) -> Seal:
+        """End a job's trail: durable as a whole. The seal belongs into the journal, and then call `forget`."""
+        with self._disk:
+            trail = self._open[job]
+            if trail.written != trail.at:
+                raise EnvironmentUnavailable(
+                    f"the trail of job {job} could not be written to its end", "check the disk"
+                )
+            trail.write(b"", trail.at)  # also an empty trail is a file
+            trail.sync()
+            os.close(trail.descriptor)
+            trail.descriptor = -1
+            sync_folders(trail.path.parent, self._location.folder)
+            return Seal(trail.at.feature, job, trail.at.lines, trail.at.bytes, trail.at.hash)
+
+    def forget(self, job: str) -> None:
+        """The journal has the trail's end: the log need not hold it any longer."""
+        with self._disk:
+            del self._open[job]
+            self._spool.add(finished(job), durable=False)

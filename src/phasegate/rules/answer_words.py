@@ -1,0 +1,36 @@
+"""The words of an answer: verdicts, task statuses, and which phase may give which verdict (P6).
+
+They stand apart from the scanner, whose expressions take long to compile: gates and templates need the words alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What a review can say, the more severe the later."""
+
+    PASS = "PASS"  # noqa: S105 - no password
+    NEEDS_REVISION = "NEEDS_REVISION"
+    NEEDS_CHANGES = "NEEDS_CHANGES"
+    REJECTED = "REJECTED"
+    MAJOR_ISSUES = "MAJOR_ISSUES"
+
+
+class TaskStatus(StrEnum):
+    """What an implementer can say about a task."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+_REVIEWING = frozenset({Verdict.PASS, Verdict.NEEDS_CHANGES, Verdict.MAJOR_ISSUES})
+ALLOWED: Mapping[str, frozenset[Verdict]] = {
+    "plan": frozenset({Verdict.PASS, Verdict.NEEDS_REVISION}),
+    "challenge": frozenset({Verdict.PASS, Verdict.NEEDS_REVISION, Verdict.REJECTED}),
+    "implement": frozenset(),
+    "review": _REVIEWING,
+    "archive": _REVIEWING,
+}

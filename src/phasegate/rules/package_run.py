@@ -1,0 +1,269 @@
+"""A work package from PLANNED to DONE or BLOCKED (D5, D10-D12): `decide` says what is next, `apply` takes in what came.
+
+Both are pure. The dispatcher carries the action out, records the event, and asks again; after a crash it folds the
+recorded events and asks again, too. No event of an agent leads to DONE: that takes a harvest within scope, a passed
+manifest, a PASS of the reviewer and a merge, in this order, in one round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from phasegate.rules.answer_words import Verdict
+from phasegate.rules.work_package import State
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How often things are tried."""
+
+    rounds: int = 5
+    retries: int = 3
+    agents: int = 1
+
+
+class End(StrEnum):
+    """How an agent's job ended, as we see it."""
+
+    DONE = "done"  # exit code 0 and a valid answer
+    LOST = "lost"  # we died before its end: it is run again, and that counts as no try
+    TRANSIENT = "transient"  # worth trying again by itself: network, a lock, a rate limit
+    UNREADABLE = "unreadable"  # the work may be good, the answer is missing or malformed: ask once more
+    BLOCKED = "blocked"  # the agent says that it cannot go on
+    FAILED = "failed"  # a timeout, a crash, a failure response
+
+
+class Event(msgspec.Struct, frozen=True, tag=True):
+    """Something that happened. The journal holds nothing else."""
+
+
+class Prepared(Event, frozen=True, tag="prepared"):
+    """The package's branch and checkouts are there, from this commit of the feature's branch."""
+
+    base: str
+
+
+class JobStarted(Event, frozen=True, tag="job-started"):
+    job: str
+    role: str  # implement or review
+    round: int
+    agent_index: int = 0
+
+
+class JobEnded(Event, frozen=True, tag="job-ended"):
+    job: str
+    end: End
+    reason: str = ""
+    remediation: str = ""
+    cleanup: bool = False
+
+
+class Harvested(Event, frozen=True, tag="harvested"):
+    """What was taken over from the checkouts: a commit, or none where nothing differs from the base, or violations."""
+
+    commit: str = ""
+    violations: tuple[str, ...] = ()
+
+
+class Validated(Event, frozen=True, tag="validated"):
+    """What our own checks found on a clean checkout; no failures means that the manifest passed."""
+
+    commit: str
+    failures: tuple[str, ...] = ()
+
+
+class Reviewed(Event, frozen=True, tag="reviewed"):
+    verdict: Verdict
+    findings: str = ""
+
+
+class Merged(Event, frozen=True, tag="merged"):
+    commit: str
+
+
+class NotMerged(Event, frozen=True, tag="not-merged"):
+    """The feature's branch could not take the work: a conflict, or checks that fail on the merged tree."""
+
+    reason: str
+
+
+class Cleaned(Event, frozen=True, tag="cleaned"):
+    """The checkouts are gone; what was uncommitted in them is saved."""
+
+
+class Resolved(Event, frozen=True, tag="resolved"):
+    """A person has dealt with the blocker."""
+
+    how: str
+
+
+Happened = Prepared | JobStarted | JobEnded | Harvested | Validated | Reviewed | Merged | NotMerged | Cleaned | Resolved
+
+
+class Step(StrEnum):
+    PREPARE = "prepare"
+    IMPLEMENT = "implement"
+    HARVEST = "harvest"
+    VALIDATE = "validate"
+    REVIEW = "review"
+    MERGE = "merge"
+    CLEAN = "clean"
+    STOP = "stop"
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Where a package stands, folded from its events."""
+
+    limits: Limits = Limits()
+    state: State = State.PLANNED
+    step: Step = Step.PREPARE
+    round: int = 1
+    retries: int = 0
+    asked_again: bool = False
+    merge_rounds: int = 0
+    waiting_for: tuple[int, ...] = ()  # agents of this round that have not delivered
+    open_job: JobStarted | None = None
+    commit: str = ""
+    findings: str = ""
+    reason: str = ""
+    remediation: str = ""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """What to do next. `agent_index` tells the agents of one package apart; `note` is why an agent is asked again."""
+
+    step: Step
+    round: int
+    agent_index: int = 0
+    note: str = ""
+
+
+def decide(run: Run) -> Action:
+    """The one next thing to do."""
+    index = run.waiting_for[0] if run.step is Step.IMPLEMENT and run.waiting_for else 0
+    return Action(run.step, run.round, index, run.reason if run.asked_again or run.retries else "")
+
+
+def fold(events: Iterable[Happened], limits: Limits) -> Run:
+    """The run after these events, from the beginning."""
+    run = Run(limits=limits)
+    for event in events:
+        run = apply(run, event)
+    return run
+
+
+def apply(run: Run, event: Happened) -> Run:  # noqa: C901 - one case an event: a table, not a maze
+    """The run after one more event. An event that cannot happen now changes nothing: the journal may hold late ones."""
+    match event:
+        case Prepared() if run.step is Step.PREPARE:
+            return _to_work(msgspec.structs.replace(run, state=State.DOING))
+        case JobStarted() if run.step in (Step.IMPLEMENT, Step.REVIEW):
+            return msgspec.structs.replace(run, open_job=event)
+        case JobEnded() if run.open_job is not None and run.open_job.job == event.job:
+            return _after_job(msgspec.structs.replace(run, open_job=None), run.open_job, event)
+        case Harvested() if run.step is Step.HARVEST:
+            return _after_harvest(run, event)
+        case Validated() if run.step is Step.VALIDATE and event.commit == run.commit:
+            return _after_checks(run, event)
+        case Reviewed() if run.step is Step.REVIEW and run.open_job is None:
+            return _after_review(run, event)
+        case Merged() if run.step is Step.MERGE:
+            return msgspec.structs.replace(run, state=State.DONE, step=Step.CLEAN, reason="")
+        case NotMerged() if run.step is Step.MERGE:
+            return _after_failed_merge(run, event.reason)
+        case Cleaned() if run.step is Step.CLEAN:
+            return msgspec.structs.replace(run, step=Step.STOP)
+        case Resolved() if run.state is State.BLOCKED:
+            return Run(limits=run.limits, findings=run.findings, commit=run.commit)
+        case _:
+            return run
+
+
+def _to_work(run: Run) -> Run:
+    """A round begins: every agent of the package owes its part."""
+    waiting = tuple(range(run.limits.agents))
+    return msgspec.structs.replace(
+        run, state=State.DOING, step=Step.IMPLEMENT, waiting_for=waiting, retries=0, asked_again=False, reason=""
+    )
+
+
+def _after_job(run: Run, job: JobStarted, ended: JobEnded) -> Run:
+    match ended.end:
+        case End.DONE:
+            return _delivered(run, job)
+        case End.LOST:
+            return run
+        case End.TRANSIENT if run.retries < run.limits.retries:
+            return msgspec.structs.replace(run, retries=run.retries + 1, reason=ended.reason)
+        case End.UNREADABLE if not run.asked_again:
+            return msgspec.structs.replace(run, asked_again=True, reason=ended.reason)
+        case _:
+            return _blocked(run, ended.reason or f"the agent ended as {ended.end}", ended.remediation)
+
+
+def _delivered(run: Run, job: JobStarted) -> Run:
+    """An agent has answered. A reviewer's answer is judged by the event that follows."""
+    fresh = msgspec.structs.replace(run, retries=0, asked_again=False, reason="")
+    if job.role == "review":
+        return fresh
+    waiting = tuple(index for index in run.waiting_for if index != job.agent_index)
+    return msgspec.structs.replace(fresh, waiting_for=waiting, step=Step.IMPLEMENT if waiting else Step.HARVEST)
+
+
+def _after_harvest(run: Run, harvested: Harvested) -> Run:
+    if harvested.violations:
+        return _blocked(
+            run,
+            f"File scope violation: {'; '.join(harvested.violations)}",
+            'allow the path (scope allow ... --reason "...") or take it out of the work, then resolve',
+        )
+    if not harvested.commit:
+        return _next_round(run, "nothing was changed: the deliverables are not there")
+    return msgspec.structs.replace(run, step=Step.VALIDATE, commit=harvested.commit)
+
+
+def _after_checks(run: Run, checked: Validated) -> Run:
+    if checked.failures:
+        return _next_round(run, "\n".join(checked.failures))
+    return msgspec.structs.replace(run, state=State.FOR_REVIEW, step=Step.REVIEW)
+
+
+def _after_review(run: Run, reviewed: Reviewed) -> Run:
+    if reviewed.verdict is Verdict.PASS:
+        return msgspec.structs.replace(run, step=Step.MERGE)
+    if reviewed.verdict is Verdict.NEEDS_CHANGES:
+        return _next_round(run, reviewed.findings)
+    return _blocked(
+        msgspec.structs.replace(run, findings=reviewed.findings),
+        f"the reviewer says {reviewed.verdict}",
+        "read the findings, decide, then resolve",
+    )
+
+
+def _after_failed_merge(run: Run, reason: str) -> Run:
+    """One round may solve a conflict; the second is a person's."""
+    if run.merge_rounds:
+        return _blocked(run, reason, "merge by hand on the package's branch, then resolve")
+    return _next_round(msgspec.structs.replace(run, merge_rounds=1), reason)
+
+
+def _next_round(run: Run, findings: str) -> Run:
+    if run.round >= run.limits.rounds:
+        return _blocked(
+            msgspec.structs.replace(run, findings=findings),
+            f"all {run.limits.rounds} review cycles are used up",
+            "read the findings of the last round, then resolve",
+        )
+    return _to_work(msgspec.structs.replace(run, round=run.round + 1, findings=findings))
+
+
+def _blocked(run: Run, reason: str, remediation: str) -> Run:
+    return msgspec.structs.replace(
+        run,
+        state=State.BLOCKED,
+        step=Step.STOP,
+        reason=reason,
+        remediation=remediation or "look into the log, then resolve",
+    )

@@ -1,0 +1,206 @@
+"""The JSON result of an answer (D7): found in untrusted text, decoded strictly, held against the job it answers."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+MAX_CHARACTERS = 1 << 20
+MAX_DEPTH = 32
+_MAX_DIGITS = 40
+# An object is meant as a result if it has one of these keys, written plainly, without escapes.
+MENTIONS = ('"success"', '"job_id"')
+_REQUIRED = (*MENTIONS, '"wp_id"', '"status"')
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """A commit as the agent claims it; git decides."""
+
+    sha: str
+    message: str = ""
+
+
+class Artifacts(msgspec.Struct, frozen=True):
+    """What the agent claims to have made; the disk and the checks decide."""
+
+    files_created: tuple[str, ...] | None = None
+    test_coverage: str | int | float | None = None
+    lint_status: str | None = None
+
+
+class Response(msgspec.Struct, frozen=True):
+    """The fields of a response. An optional one may be null, which means: not there. Unknown ones are let be."""
+
+    job_id: str
+    wp_id: str | None
+    success: bool
+    status: str
+    summary: str | None = None
+    commits: tuple[Commit, ...] | None = None
+    artifacts: Artifacts | None = None
+    pr_url: str | None = None
+    duration_seconds: int | float | None = None
+    next_steps: tuple[str, ...] | None = None
+    error: str | None = None
+    blocked_reason: str | None = None
+    remediation: str | None = None
+    cleanup_required: bool | None = None
+
+
+class Refusal(StrEnum):
+    """Why a valid response is not this job's success or failure."""
+
+    ANOTHER_JOB = "AnotherJob"
+    ANOTHER_PACKAGE = "AnotherPackage"
+    CONTRADICTORY = "StatusContradictsSuccess"
+
+
+class Found(NamedTuple):
+    """A JSON object in a text, or the reason why what looks like one is none."""
+
+    start: int
+    end: int
+    fields: dict[str, object]
+    response: Response | None
+    problem: str
+
+
+class _Malformed(ValueError):
+    """Not JSON as we take it; the message says why."""
+
+
+def check_result(response: Response, job_id: str, wp_id: str | None) -> list[Refusal]:
+    """Every reason to refuse this response as the answer of this job; none if there is none."""
+    reasons = {
+        Refusal.ANOTHER_JOB: response.job_id != job_id,
+        Refusal.ANOTHER_PACKAGE: response.wp_id != wp_id,
+        Refusal.CONTRADICTORY: response.success != (response.status == "completed"),
+    }
+    return [refusal for refusal, holds in reasons.items() if holds]
+
+
+def last_result(text: str, start: int, end: int) -> Found | None:
+    """The last valid result in this stretch; else the last object that was meant as one. None inside another counts."""
+    malformed = None
+    for object_start, object_end, problem in reversed(list(_objects(text, start, end))):
+        # Once we know what to complain about, only what can be valid is worth decoding.
+        if malformed is None or _has(_REQUIRED, text, object_start, object_end) == len(_REQUIRED):
+            found = _decoded(text, object_start, object_end, problem)
+            if found is not None and found.response is not None:
+                return found
+            malformed = malformed or found
+    return malformed
+
+
+def _has(keys: tuple[str, ...], text: str, start: int, end: int) -> int:
+    """How many of these keys stand somewhere in the stretch."""
+    return sum(text.find(key, start, end) >= 0 for key in keys)
+
+
+# A step goes over everything up to the next bracket that can stand in JSON, and never back. An object that breaks off
+# is left where it broke: nothing is read twice, so the search is linear, and what was nested in it does not count.
+_STRING = r'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
+_SCALAR = r"-?[0-9][0-9.eE+-]*+|true|false|null|NaN|-?Infinity"
+_STEP = re.compile(rf"(?:[ \t\n\r]++|{_STRING}|{_SCALAR}|[,:])*+([{{}}\[\]])?")
+_OPENING = re.compile(r'\{[ \t\n\r]*+"')
+_CLOSES = {"}": "{", "]": "["}
+_BROKEN = "breaks off: it is not JSON"
+
+
+def _objects(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
+    while opening := _OPENING.search(text, start, end):
+        start, problem = _end_of_object(text, opening.start(), end)
+        yield opening.start(), start, problem
+
+
+def _end_of_object(text: str, start: int, end: int) -> tuple[int, str]:
+    """Where the object ends, or where it breaks off and why."""
+    open_brackets: list[str] = []
+    deepest, position = 0, start
+    while step := _STEP.match(text, position, end):
+        bracket, position = step[1], step.end()
+        if bracket is None:
+            return position, "is cut off" if position == end else _BROKEN
+        if bracket in _CLOSES:
+            if open_brackets.pop() != _CLOSES[bracket]:
+                return position, _BROKEN
+            if not open_brackets:
+                break
+        elif open_brackets[-1:] == ["{"] and not _is_value(text, step):
+            return position - 1, _BROKEN  # perhaps the next object starts here
+        else:
+            open_brackets.append(bracket)
+            deepest = max(deepest, len(open_brackets))
+    return position, f"is nested deeper than {MAX_DEPTH} levels" if deepest > MAX_DEPTH else ""
+
+
+def _is_value(text: str, step: re.Match[str]) -> bool:
+    """Does the bracket of this step follow a key? Inside an object nothing else may open one."""
+    return text[step.start() : step.start(1)].rstrip(" \t\n\r").endswith(":")
+
+
+def _decoded(text: str, start: int, end: int, problem: str) -> Found | None:
+    """The object as a result; None if it is not meant as one."""
+    if not _has(MENTIONS, text, start, end):
+        return None
+    if not problem and end - start > MAX_CHARACTERS:
+        problem = f"is longer than {MAX_CHARACTERS} characters"
+    if problem:
+        return Found(start, end, {}, None, f"the JSON object {problem}")
+    return _validated(text[start:end], start, end)
+
+
+def _validated(source: str, start: int, end: int) -> Found | None:
+    try:
+        fields = _load(source)
+        if not {"success", "job_id"} & fields.keys():
+            return None
+        return Found(start, end, fields, msgspec.convert(fields, Response), "")
+    except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
+        return Found(start, end, {}, None, f"the JSON object is malformed: {error}")
+
+
+def _load(source: str) -> dict[str, object]:
+    fields: dict[str, object] = json.loads(
+        source, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite
+    )
+    # `"\ud800"` is a half character that cannot be stored.
+    json.dumps(fields, ensure_ascii=False).encode()
+    return fields
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise _Malformed(f"duplicate key {name[:40]!r}")
+        fields[name] = value
+    return fields
+
+
+def _no_constant(name: str) -> object:
+    raise _Malformed(f"{name} is no JSON number")
+
+
+def _integer(digits: str) -> int:
+    return int(_short(digits))
+
+
+def _finite(digits: str) -> float:
+    number = float(_short(digits))
+    if not math.isfinite(number):
+        raise _Malformed("a number that is too large")
+    return number
+
+
+def _short(digits: str) -> str:
+    # Turning many digits into a number takes time that grows with their square.
+    if len(digits) > _MAX_DIGITS:
+        raise _Malformed(f"a number of {len(digits)} digits")
+    return digits

@@ -1,0 +1,125 @@
+"""Which failures are worth another try, and when (D10). Texts are foreign: all they can buy is a bounded wait."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+READ_AT_MOST = 16_000
+TEMPORARY_FAILURE = 75  # EX_TEMPFAIL of sysexits.h: the program itself asks to be called again
+BASE_S, CAP_S, LONGEST_WAIT_S = 2.0, 300.0, 6 * 3600.0
+
+
+class Fault(StrEnum):
+    """Why something failed, as far as trying again is concerned."""
+
+    NETWORK = "network"
+    LOCK = "lock file"
+    RATE_LIMIT = "rate limit"
+    FLAKY_TEST = "flaky test"
+    TEMPORARY = "temporary failure"
+    PERMANENT = "permanent"
+
+    @property
+    def is_transient(self) -> bool:
+        return self is not Fault.PERMANENT
+
+
+# Each phrase is one that a program prints about itself. A bare "timeout" or "locked" is not enough: tests say that too.
+_SIGNS: tuple[tuple[Fault, re.Pattern[str]], ...] = (
+    (
+        Fault.RATE_LIMIT,
+        re.compile(
+            r"\b(?:http|status|error|code)[ :=/.0-9]{0,8}429\b|\b429 too many requests\b|\btoo many requests\b"
+            r"|\brate[ _-]?limit(?:ed|s)?[ _-](?:exceeded|reached|error|hit)\b|\brate_limit_error\b"
+            r"|\b(?:usage|quota) (?:limit )?(?:exceeded|reached)\b|\bresource_exhausted\b|\boverloaded_error\b",
+            re.I,
+        ),
+    ),
+    (
+        Fault.NETWORK,
+        re.compile(
+            r"\b(?:ECONNRESET|ECONNREFUSED|ECONNABORTED|ETIMEDOUT|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ENOTFOUND)\b"
+            r"|\bcould not resolve (?:host|proxy)\b|\btemporary failure in name resolution\b"
+            r"|\bconnection (?:reset by peer|timed out|refused)\b|\bnetwork is unreachable\b|\bno route to host\b"
+            r"|\btls handshake timeout\b|\bread timed out\b|\bsocket hang up\b|\bi/o timeout\b"
+            r"|\b50[234] (?:bad gateway|service unavailable|gateway time-?out)\b|\bspurious network error\b",
+            re.I,
+        ),
+    ),
+    (
+        Fault.LOCK,
+        re.compile(
+            r"\.lock': file exists\b|\banother git process seems to be running\b|\bdatabase is locked\b"
+            r"|\bcould not (?:get|acquire|obtain) (?:the )?(?:file )?lock\b|\bunable to (?:acquire|obtain) lock\b"
+            r"|\bresource temporarily unavailable\b|\btext file busy\b|\bEBUSY\b",
+            re.I,
+        ),
+    ),
+)
+
+
+def classify(exit_status: int | None, text: str) -> Fault:
+    """What kind of failure a failed run was, from its exit status and the end of what it printed.
+
+    No exit status (killed by a signal, out of time) is permanent: the same run would end the same way.
+    """
+    if exit_status is None:
+        return Fault.PERMANENT
+    end = text[-READ_AT_MOST:]
+    found = next((fault for fault, sign in _SIGNS if sign.search(end)), None)
+    if found is not None:
+        return found
+    return Fault.TEMPORARY if exit_status == TEMPORARY_FAILURE else Fault.PERMANENT
+
+
+def back_off_s(attempt: int, chance: float, *, base_s: float = BASE_S, cap_s: float = CAP_S) -> float:
+    """Seconds to wait after the `attempt`-th failure (from 1): exponential, full jitter from `chance` in [0, 1)."""
+    exponent = min(max(attempt, 1) - 1, 30)  # 2 ** 30 is above any cap; more would overflow
+    ceiling = min(cap_s, base_s * 2.0**exponent)
+    return ceiling * min(max(chance, 0.0), 1.0)
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Try again after a wait."""
+
+    delay_s: float
+    reason: str
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """Stop for a person, who is told why and what to do."""
+
+    reason: str
+    remediation: str
+
+
+_REMEDIES = {
+    Fault.NETWORK: "Check the network and the provider's status, then dispatch the package again.",
+    Fault.LOCK: "See which program holds the lock, end it or remove a stale lock file, then dispatch again.",
+    Fault.RATE_LIMIT: "Wait for the limit to reset, use another agent, or lower `run.parallel`.",
+    Fault.FLAKY_TEST: "Make the test reliable, or take it out of the package's test command.",
+    Fault.TEMPORARY: "See the agent's output for the cause, then dispatch the package again.",
+    Fault.PERMANENT: "Read the reason, mend its cause or the package, then dispatch it again.",
+}
+
+
+def after_failure(
+    fault: Fault, attempt: int, max_retries: int, chance: float, resets_in_s: float | None = None
+) -> Retry | GiveUp:
+    """What follows the `attempt`-th failure (from 1): a wait and another try, or a person.
+
+    A rate limit that says when it ends is waited for, unless that is so far off that a person should know now.
+    """
+    if not fault.is_transient:
+        return GiveUp(f"{fault} failure", _REMEDIES[fault])
+    if attempt > max_retries:
+        return GiveUp(f"{fault}: still failing after {attempt} tries", _REMEDIES[fault])
+    delay_s = back_off_s(attempt, chance)
+    if resets_in_s is not None and resets_in_s == resets_in_s:  # NaN is no time
+        if resets_in_s > LONGEST_WAIT_S:
+            return GiveUp(f"{fault}: it ends in {resets_in_s / 3600:.0f} hours", _REMEDIES[fault])
+        delay_s += max(resets_in_s, 0.0)
+    return Retry(delay_s, f"{fault}: try {attempt + 1} of {max_retries + 1}")

@@ -1,0 +1,68 @@
+"""Text that others wrote: what a terminal would obey instead of show is taken out of it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+# As ECMA-48 has them, but none goes over a line end: so none can hide a line. The `open` groups match, empty, where
+# nothing ends a control string on its line. Nothing here can go back: a flood of ESC costs its length (M06).
+_SEQUENCE = re.compile(
+    "\x1b(?:"
+    r"\][^\x07\x1b\r\n]*+(?:\x07|\x1b\\|(?P<open_osc>))"  # OSC: titles, links, the clipboard
+    r"|[PX^_][^\x1b\r\n]*+(?:\x1b\\|(?P<open_string>))"  # DCS, SOS, PM, APC
+    r"|\[[0-?]*+[ -/]*+[@-~]?"  # CSI: colours, the cursor, erasing
+    r"|[ -/]*+[0-~]?)"  # two or three characters, or a lone ESC
+)
+_STRING_START = re.compile("\x1b[]PX^_]")
+_C1 = re.compile("[\x80-\x9f]")
+_UTF8_C1 = re.compile(rb"\xc2[\x80-\x9f]")
+# What is left and still moves a cursor, rings, turns the direction of writing, or cannot be written at all.
+_UNSHOWABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+GAP = "\x1b"
+
+
+class Stripped(NamedTuple):
+    """A text without escape sequences, and `marked`: the same text with one ESC in place of each sequence."""
+
+    text: str
+    marked: str
+    cut_off: bool  # a control string was not ended on its line: what it would swallow is unknown
+
+
+def strip_escapes(text: str) -> Stripped:
+    """Take out every escape sequence; end lines at LF, where CR and CRLF ended them too."""
+    text = _in_seven_bits(text)
+    if "\x1b" not in text:
+        text = _with_line_feeds(text)
+        return Stripped(text, text, False)
+    marked = _with_line_feeds(_SEQUENCE.sub(GAP, text))
+    return Stripped(marked.replace(GAP, ""), marked, _is_string_left_open(text))
+
+
+def for_terminal(text: str) -> str:
+    """The text as it may be shown on a terminal, in a log or on a page: nothing in it acts (M01)."""
+    return _UNSHOWABLE.sub("\ufffd", strip_escapes(text).text)
+
+
+def _in_seven_bits(text: str) -> str:
+    """Each character of C1 as the ESC sequence that it stands for."""
+    if text.isascii():
+        return text
+    # As bytes the question whether there is one is three times faster than as a class of characters.
+    data = text.encode("utf-8", "replace")
+    if b"\xc2" not in data or _UTF8_C1.search(data) is None:
+        return text
+    return _C1.sub(lambda match: "\x1b" + chr(ord(match[0]) - 0x40), text)
+
+
+def _is_string_left_open(text: str) -> bool:
+    if _STRING_START.search(text) is None:
+        return False
+    return any(sequence.lastgroup for sequence in _SEQUENCE.finditer(text))
+
+
+def _with_line_feeds(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -1,0 +1,39 @@
+"""What lies between two commits: the commits, the change as text, the files of a tree."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from phasegate.workspace.git import git
+from phasegate.workspace.repository import Repository
+
+LARGEST_DIFF_BYTES = 4_000_000
+
+
+class Logged(NamedTuple):
+    """A commit and its message."""
+
+    id: str
+    message: str
+
+
+def commits_between(repository: Repository, old: str, new: str) -> list[Logged]:
+    """The commits that `new` has and `old` has not, oldest first."""
+    shown = git(repository.place(), "log", "-z", "--reverse", "--format=%H%x0a%B", f"{old}..{new}").stdout
+    entries = [entry.partition("\n") for entry in shown.decode(errors="replace").split("\0") if entry.strip()]
+    return [Logged(commit, message.strip()) for commit, _, message in entries]
+
+
+def diff_text(repository: Repository, old: str, new: str) -> str:
+    """The change as people read it; what is longer than a reviewer can read is cut, visibly."""
+    arguments = ("diff-tree", "-r", "-p", "-M", "--no-color", "--no-ext-diff", "--no-textconv", old, new)
+    text = git(repository.place(), *arguments).stdout.decode(errors="replace")
+    return text if len(text) <= LARGEST_DIFF_BYTES else text[:LARGEST_DIFF_BYTES] + "\n[the rest is cut]\n"
+
+
+def blobs_of(repository: Repository, commit: str) -> dict[str, str]:
+    """The files of a commit, each with the id of its content."""
+    listed = git(repository.place(), "ls-tree", "-r", "-z", "--full-tree", commit).stdout.split(b"\0")
+    entries = (entry.partition(b"\t") for entry in listed if entry)
+    return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}

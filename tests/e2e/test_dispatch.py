@@ -1,0 +1,481 @@
+"""A work package from envelope to evidence, with real git, real processes and scripted agents (D1-D13)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phasegate.errors import StateConflict
+from phasegate.rules.work_package import State
+from support.caged import processes_with
+from support.dispatch_project import (
+    FEATURE,
+    FILES,
+    SLUG,
+    WP01,
+    DispatchProject,
+    Step,
+    approves,
+    implements,
+    make_project,
+    package,
+    turn,
+    writes,
+)
+
+CODE = ["src/components/LoginForm.tsx", "src/hooks/useLogin.ts", "src/styles/LoginForm.module.css"]
+TESTS = ["src/components/__tests__/LoginForm.test.tsx", "src/hooks/__tests__/useLogin.test.ts"]
+DOCUMENTATION = ["src/components/LoginForm.md"]
+SIX = [*CODE, *TESTS, *DOCUMENTATION]
+FORM = "src/login.ts"
+SUCCESS: Step = {"result": "success"}
+COMMIT: Step = {"commit": "{wp_id}: Write what is due"}
+FINDING = "The password field takes seven characters: FR-AUTH-002."
+
+
+def login_form() -> str:
+    deliverables = {"code": CODE, "tests": TESTS, "documentation": DOCUMENTATION}
+    return package(files=SIX, title="Implement Login Form Component", deliverables=deliverables, num_agents=2)
+
+
+def blocked(project: DispatchProject) -> tuple[str, str]:
+    """Dispatch to BLOCKED: the reason and the remediation, as they were reported and as they are on record."""
+    report = project.dispatch()
+    row = project.rows()["WP01"]
+    assert (report.state, row.state) == (State.BLOCKED, State.BLOCKED)
+    assert (row.reason, row.remediation) == (report.reason, report.remediation)
+    assert project.audit_problems() == []
+    assert FORM not in project.files_of(FEATURE)
+    return report.reason, report.remediation
+
+
+def ends(project: DispatchProject) -> list[str]:
+    return [job.outcome for job in project.jobs()]
+
+
+# --- the example
+
+
+@pytest.mark.demand(
+    "D4.a",
+    "D4.d",
+    "D4.e",
+    "D5.a",
+    "D8.a",
+    "D8.e",
+    "D11.a",
+    "D11.b",
+    "D11.c",
+    "D11.d",
+    "D12.b",
+    "D13.a",
+    "D13.c",
+    "W8.e",
+)
+def test_the_login_form_is_built_by_two_agents_and_two_review_rounds(tmp_path: Path) -> None:
+    project = make_project(tmp_path, {"WP01": login_form()})
+    first, second = SIX[:3], SIX[3:]
+    project.play(
+        implements(*first, round=1, agent_index=0),
+        implements(*second, round=1, agent_index=1),
+        turn("implement", *writes(first[0], text="// eight characters\n"), COMMIT, SUCCESS, agent_index=0),
+        turn("implement", SUCCESS, agent_index=1),
+        turn("review", {"print": FINDING}, {"verdict": "NEEDS_CHANGES"}, round=1),
+        approves(),
+    )
+    (project.root / "README.md").write_text("Work of the person, not committed\n")
+    before = (project.git("rev-parse", "main"), project.git("status", "--porcelain"), project.git("branch", "--show"))
+    said: list[str] = []
+    report = project.dispatch(said=said)
+    assert (report.state, report.round, report.branch) == (State.DONE, 2, WP01)
+    assert [line for line in said if "->" in line] == [
+        "WP01 PLANNED -> DOING",
+        "WP01 DOING -> FOR_REVIEW",
+        "WP01 FOR_REVIEW -> DOING",
+        "WP01 DOING -> FOR_REVIEW",
+        "WP01 FOR_REVIEW -> DONE",
+    ]
+    assert set(SIX) <= project.files_of(WP01)
+    assert project.files_of(WP01) == project.files_of(FEATURE)
+    assert project.git("show", f"{FEATURE}:{first[0]}") == "// eight characters"
+    assert "WP01.md" not in {Path(name).name for name in project.files_of(FEATURE) if not name.startswith("kitty")}
+    assert project.git("merge-base", "--is-ancestor", report.commit, FEATURE) == ""
+    assert before == (
+        project.git("rev-parse", "main"),
+        project.git("status", "--porcelain"),
+        project.git("branch", "--show"),
+    )
+    assert project.worktrees() == set()
+    assert project.audit_problems() == []
+    jobs = project.jobs()
+    assert [(job.phase, job.round) for job in jobs] == [
+        ("implement", 1),
+        ("implement", 1),
+        ("review", 1),
+        ("implement", 2),
+        ("implement", 2),
+        ("review", 2),
+    ]
+    assert all(job.started < job.ended for job in jobs)
+    assert FINDING not in project.prompt(jobs[0].id)
+    assert FINDING in project.prompt(jobs[3].id)
+    for job in jobs:
+        entries = project.trail(job.id)
+        assert [entry["action"] for entry in entries] == ["start", "exit", "answer"]
+        assert {entry["job"] for entry in entries} == {job.id}
+
+
+SAVES = """
+import json, os, pathlib, sys
+envelope = json.load(sys.stdin)
+names = [name for name in os.environ if name.startswith("AGILEPLUS_")]
+seen = {"envelope": envelope, "env": {name: os.environ[name] for name in names}, "cwd": os.getcwd()}
+seen["document"] = pathlib.Path(envelope["prompt_path"]).read_text()
+seen["context"] = [pathlib.Path(path).read_text() for path in envelope["context_paths"]]
+seen["prompt"] = pathlib.Path(os.environ["AGILEPLUS_PROMPT"]).read_text()[:8]
+if os.environ["PHASEGATE_PHASE"] == "review":
+    print("<review>PASS</review>")
+else:
+    pathlib.Path("src/login.ts").write_text("export {}")
+    pathlib.Path("src/seen.json").write_text(json.dumps(seen))
+    answer = {"job_id": envelope["job_id"], "wp_id": envelope["wp_id"], "success": True, "status": "completed"}
+    print("Some words around it.", json.dumps(answer), "And after it.", sep="\\n")
+"""
+
+
+@pytest.mark.demand("D1.a", "D1.c", "D1.d", "D1.g", "D3.h", "D7.c", "D7.d", "D8.f", "D16.a", "D16.b")
+def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
+    program = tmp_path / "agent.py"
+    program.write_text(SAVES)
+    harness = f'harness = "command"\ncommand = {json.dumps([sys.executable, str(program)])}\ntimeout_s = 60'
+    document = package(files=[FORM, "src/seen.json"])
+    documents = {
+        f"kitty-specs/{SLUG}/spec.md": "listed by name",
+        f"kitty-specs/{SLUG}/plan.md": "---\naudience: [developers]\n---\nnot for agents",
+        "ARCHITECTURE.md": "---\naudience: [agents, developers]\n---\nfor agents too",
+        "GOVERNANCE.md": "not listed, and says nothing",
+    }
+    project = make_project(tmp_path, {"WP01": document}, harness=harness, files={**FILES, **documents})
+    assert project.dispatch().state is State.DONE
+    seen: dict[str, Any] = json.loads(project.git("show", f"{FEATURE}:src/seen.json"))
+    (job, _) = project.jobs()
+    worktree = str(project.root / ".worktrees" / f"{SLUG}-WP01")
+    assert seen["envelope"] == {
+        "job_id": job.id,
+        "feature_slug": SLUG,
+        "wp_sequence": 1,
+        "wp_id": "WP01",
+        "prompt_path": f"{worktree}/WP01.md",
+        "context_paths": [str(project.root / f"kitty-specs/{SLUG}/spec.md"), str(project.root / "ARCHITECTURE.md")],
+        "worktree_path": worktree,
+        "config": {
+            "kind": "command",
+            "timeout_secs": 60,
+            "pr_target_branch": FEATURE,
+            "num_agents": 1,
+            "max_review_cycles": 5,
+        },
+    }
+    assert (seen["cwd"], seen["document"]) == (worktree, document)
+    assert seen["prompt"] == "<prompt>"
+    assert seen["env"]["AGILEPLUS_JOB_ID"] == job.id
+    assert seen["env"]["AGILEPLUS_WP_ID"] == "WP01"
+    assert seen["env"]["AGILEPLUS_CONTEXT"].split(":") == seen["envelope"]["context_paths"]
+    assert seen["context"] == ["listed by name", documents["ARCHITECTURE.md"]]
+    assert project.git("log", "-1", "--format=%s", WP01) == "WP01: Do WP01"
+    assert project.dispatch().state is State.DONE
+    assert len(project.jobs()) == 2, "what is done is not done again"
+
+
+@pytest.mark.demand("D1.b", "D11.a")
+def test_each_of_two_agents_is_told_its_share(tmp_path: Path) -> None:
+    project = make_project(tmp_path, {"WP01": package(files=["src/a.ts", "src/b.ts", "src/c.ts"], num_agents=2)})
+    share = "{agent_index} of {agent_count}: {assigned_deliverables}"
+    project.play(
+        turn("implement", *writes("src/a.ts", "src/b.ts", text=share), SUCCESS, agent_index=0),
+        turn("implement", *writes("src/c.ts", text=share), SUCCESS, agent_index=1),
+        approves(),
+    )
+    assert project.dispatch().state is State.DONE
+    assert project.git("show", f"{FEATURE}:src/a.ts") == "0 of 2: src/a.ts\nsrc/b.ts"
+    assert project.git("show", f"{FEATURE}:src/c.ts") == "1 of 2: src/c.ts"
+
+
+@pytest.mark.demand("D5.f", "D4.b", "D4.h", "D14.a", "D14.b")
+def test_a_package_waits_for_its_dependencies_and_then_has_their_work(tmp_path: Path) -> None:
+    second = package("WP02", ["src/second.ts"], dependencies=["WP01"])
+    project = make_project(tmp_path, {"WP01": package(), "WP02": second})
+    see = {"run": f"cat {FORM} > src/second.ts"}
+    project.play(implements(FORM, package="WP01"), turn("implement", see, COMMIT, SUCCESS), approves())
+    with pytest.raises(StateConflict, match=r"WP02 waits for WP01 \(PLANNED\)"):
+        project.dispatch("WP02")
+    refused = project.command("dispatch", "WP02")
+    assert (refused.code, project.jobs()) == (4, [])
+    assert [row["id"] for row in project.command("worktree", "list", "--json").json] == ["WP01"]
+    done = project.command("dispatch", "WP01", "--json")
+    assert (done.code, done.json["state"]) == (0, "DONE"), done.stderr
+    assert [row["id"] for row in project.command("worktree", "list", "--json").json] == ["WP02"]
+    assert project.dispatch("WP02").state is State.DONE
+    assert project.git("show", f"{FEATURE}:src/second.ts") == "export const done = true;"
+    assert project.command("audit", "verify").code == 0
+    assert "DONE" in project.command("status", "WP01").stdout
+
+
+# --- the failure responses
+
+
+@pytest.mark.demand("D10.b", "D7.a")
+@pytest.mark.parametrize(
+    ("reason", "remediation"),
+    [
+        ("File scope violation", "Contact human: Need to refactor auth.ts in separate WP"),
+        ("Dependency not permitted (governance violation)", "Human must approve zod library addition"),
+    ],
+)
+def test_a_failure_response_blocks_with_its_reason_and_remedy(tmp_path: Path, reason: str, remediation: str) -> None:
+    project = make_project(tmp_path)
+    answer = {"result": "blocked", "error": "Cannot go on", "blocked_reason": reason, "remediation": remediation}
+    project.play(turn("implement", *writes(FORM), answer))
+    assert blocked(project) == (reason, remediation)
+    assert ends(project) == ["blocked"]
+
+
+@pytest.mark.demand("D7.i")
+@pytest.mark.parametrize("step", ["print", "print_stderr"])
+def test_a_blocker_line_blocks(tmp_path: Path, step: str) -> None:
+    project = make_project(tmp_path)
+    line = "BLOCKER: Cannot import @babel/preset-react (not in approved list)"
+    project.play(turn("implement", *writes(FORM), {step: line}, {"exit": 1}))
+    reason, remediation = blocked(project)
+    assert "Cannot import @babel/preset-react (not in approved list)" in reason
+    assert remediation
+
+
+@pytest.mark.demand("D10.b", "D7.i")
+def test_what_an_agent_says_outright_is_not_tried_again(tmp_path: Path) -> None:
+    """Though its last words look like a failing network."""
+    project = make_project(tmp_path)
+    project.play(turn("implement", {"print_stderr": "BLOCKER: connection refused by the registry"}, {"exit": 1}))
+    assert "connection refused by the registry" in blocked(project)[0]
+    assert len(project.jobs()) == 1
+
+
+@pytest.mark.demand("D7.h", "D4.c")
+def test_cleanup_required_saves_the_state_and_resets_the_checkout(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    answer = {"result": "blocked", "blocked_reason": "Stuck", "cleanup_required": True}
+    project.play(turn("implement", *writes(FORM), COMMIT, *writes("src/half.ts"), answer))
+    assert blocked(project)[0] == "Stuck"
+    worktree = project.root / ".worktrees" / f"{SLUG}-WP01"
+    assert (worktree / "README.md").exists()
+    assert not (worktree / FORM).exists()
+    assert not (worktree / "src/half.ts").exists()
+    (ref,) = project.saved()
+    assert {FORM, "src/half.ts"} <= project.files_of(ref)
+
+
+@pytest.mark.demand("D7.h")
+def test_the_work_of_a_success_is_not_thrown_away_by_a_stray_field(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.play(turn("implement", *writes(FORM), COMMIT, {**SUCCESS, "cleanup_required": True}), approves())
+    report = project.dispatch()
+    assert (report.state, report.round) == (State.DONE, 1)
+
+
+@pytest.mark.demand("D9.b", "D9.c", "D9.f", "D10.b")
+def test_an_agent_that_runs_out_of_time_is_stopped_and_blocked(tmp_path: Path) -> None:
+    project = make_project(tmp_path, agent="timeout_s = 1.5")
+    stubborn = "trap '' TERM; echo half an answer; setsid sleep 600 & sleep 600"
+    project.play(turn("implement", {"run": stubborn}, SUCCESS))
+    reason, _ = blocked(project)
+    assert "out of time" in reason
+    (job,) = project.jobs()
+    assert "half an answer" in (project.project.jobs / job.id / "stdout.log").read_text()
+    assert "told_to_stop" in [entry["action"] for entry in project.trail(job.id)]
+    assert processes_with(str(project.scenario)) == []
+
+
+WAITS = """
+import json, os, pathlib, signal, sys, time
+envelope = json.load(sys.stdin)
+def finish(*_):
+    if sys.argv[1] == "answers":
+        answer = {"job_id": envelope["job_id"], "wp_id": envelope["wp_id"], "success": True, "status": "completed"}
+        print(json.dumps(answer), flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, finish)
+if os.environ["PHASEGATE_PHASE"] == "review":
+    print("<review>PASS</review>")
+else:
+    pathlib.Path("src/login.ts").write_text("export {}")
+    while True:
+        signal.pause()
+"""
+
+
+@pytest.mark.demand("D9.d", "D9.e")
+@pytest.mark.parametrize(("manner", "state"), [("answers", State.DONE), ("is silent", State.BLOCKED)])
+def test_an_agent_that_ends_when_it_is_told_to_is_judged_by_its_answer(
+    tmp_path: Path, manner: str, state: State
+) -> None:
+    program = tmp_path / "agent.py"
+    program.write_text(WAITS)
+    command = json.dumps([sys.executable, str(program), manner])
+    project = make_project(tmp_path, harness=f'harness = "command"\ncommand = {command}\ntimeout_s = 3')
+    report = project.dispatch()
+    assert report.state is state
+    assert ("out of time" in report.reason) == (state is State.BLOCKED)
+    first = project.jobs()[0]
+    assert "told_to_stop" in [entry["action"] for entry in project.trail(first.id)]
+    assert len([job for job in project.jobs() if job.phase == "implement"]) == 1
+
+
+@pytest.mark.demand("D7.g", "P6.h")
+def test_work_without_an_answer_is_asked_for_once_more_and_then_blocked(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.play(turn("implement", *writes(FORM), {"print": "All is well."}))
+    reason, _ = blocked(project)
+    first, second = project.jobs()
+    assert ends(project) == ["unreadable", "unreadable"]
+    assert reason
+    assert reason not in project.prompt(first.id)
+    assert reason in project.prompt(second.id)
+
+
+@pytest.mark.demand("D7.a")
+@pytest.mark.parametrize(
+    ("field", "refusal"), [({"job_id": "3a6b8c9d"}, "AnotherJob"), ({"wp_id": "WP02"}, "AnotherPackage")]
+)
+def test_the_answer_of_another_job_is_refused(tmp_path: Path, field: Step, refusal: str) -> None:
+    project = make_project(tmp_path)
+    project.play(turn("implement", *writes(FORM), {**SUCCESS, **field}))
+    assert f"refused: {refusal}" in blocked(project)[0]
+    assert ends(project) == ["unreadable", "unreadable"]
+
+
+@pytest.mark.demand("D7.a", "D7.h")
+def test_a_failure_of_another_job_cleans_nothing(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    foreign = {"result": "blocked", "job_id": "3a6b8c9d", "blocked_reason": "Not mine", "cleanup_required": True}
+    project.play(turn("implement", *writes(FORM), foreign))
+    assert "refused" in blocked(project)[0]
+    assert (project.root / ".worktrees" / f"{SLUG}-WP01" / FORM).exists()
+
+
+@pytest.mark.demand("D7.g")
+def test_a_success_response_with_exit_status_1_is_no_success(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.play(turn("implement", *writes(FORM), COMMIT, SUCCESS, {"exit": 1}))
+    assert "exit status 1" in blocked(project)[0]
+
+
+@pytest.mark.demand("D6.a", "D6.b", "D6.g", "D6.h", "D6.i")
+def test_a_scope_violation_blocks_until_a_person_allows_the_path(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.play(turn("implement", *writes(FORM, "src/services/auth.ts"), SUCCESS), approves())
+    reason, remediation = blocked(project)
+    assert reason.startswith("File scope violation: src/services/auth.ts")
+    assert "scope allow" in remediation
+    allowed = project.command("scope", "allow", "WP01", "src/services/auth.ts", "--reason", "it needs a new call")
+    assert allowed.code == 0, allowed.stderr
+    again = project.command("dispatch", "WP01", "--json")
+    assert (again.code, again.json["state"]) == (0, "DONE"), again.stderr
+    assert project.git("show", f"{FEATURE}:src/services/auth.ts") == "export const done = true;"
+    assert project.audit_problems() == []
+
+
+@pytest.mark.demand("D11.b", "D11.e", "D6.h")
+def test_an_agent_that_edits_the_file_of_the_other_blocks_the_package(tmp_path: Path) -> None:
+    project = make_project(tmp_path, {"WP01": package(files=["src/mine.ts", "src/yours.ts"], num_agents=2)})
+    project.play(
+        implements("src/mine.ts", "src/yours.ts", agent_index=0), implements("src/yours.ts", agent_index=1), approves()
+    )
+    reason, _ = blocked(project)
+    assert reason.startswith("File scope violation: src/yours.ts")
+
+
+@pytest.mark.demand("D11.e")
+def test_one_agent_that_fails_blocks_the_package_of_two(tmp_path: Path) -> None:
+    project = make_project(tmp_path, {"WP01": package(files=["src/mine.ts", FORM], num_agents=2)})
+    project.play(implements("src/mine.ts", agent_index=0), turn("implement", {"exit": 3}, agent_index=1))
+    assert "exit status 3" in blocked(project)[0]
+
+
+@pytest.mark.demand("D5.b", "D5.e")
+def test_major_issues_block_and_the_findings_are_kept(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.play(implements(FORM), turn("review", {"print": FINDING}, {"verdict": "MAJOR_ISSUES"}))
+    assert "MAJOR_ISSUES" in blocked(project)[0]
+    project.play(turn("implement", SUCCESS), approves())
+    assert project.dispatch().state is State.DONE
+    assert FINDING in project.prompt(project.jobs()[2].id)
+
+
+@pytest.mark.demand("P6.h", "D5.e")
+@pytest.mark.parametrize("words", ["I approve of it all: PASS", "<review>NEEDS_REVISION</review>"])
+def test_a_review_without_an_allowed_verdict_is_never_a_pass(tmp_path: Path, words: str) -> None:
+    project = make_project(tmp_path)
+    project.play(implements(FORM), turn("review", {"print": words}))
+    blocked(project)
+    assert ends(project) == ["done", "unreadable", "unreadable"]
+
+
+@pytest.mark.demand("D12.a", "D12.c", "D5.b")
+def test_the_review_cycles_are_used_up(tmp_path: Path) -> None:
+    project = make_project(tmp_path, run="max_review_cycles = 2")
+    project.play(implements(FORM, round=1), turn("implement", SUCCESS), turn("review", {"verdict": "NEEDS_CHANGES"}))
+    assert "all 2 review cycles are used up" in blocked(project)[0]
+    assert [(job.phase, job.round) for job in project.jobs()] == [
+        ("implement", 1),
+        ("review", 1),
+        ("implement", 2),
+        ("review", 2),
+    ]
+
+
+@pytest.mark.demand("D8.a", "D8.c", "D8.k", "D12.b", "D7.g")
+def test_a_failed_manifest_is_never_reviewed_and_its_remedy_goes_back(tmp_path: Path) -> None:
+    project = make_project(tmp_path, {"WP01": package(files=[FORM, "src/other.ts"])})
+    project.play(
+        turn("implement", *writes(FORM, text="// TODO\n"), COMMIT, SUCCESS, round=1),
+        implements(FORM, "src/other.ts"),
+        approves(),
+    )
+    assert project.dispatch().round == 2
+    jobs = project.jobs()
+    assert [job.phase for job in jobs] == ["implement", "implement", "review"]
+    told = project.prompt(jobs[1].id)
+    assert "src/other.ts" in told
+    assert "test_no_source_says_todo" in told
+    assert "What to do:" in told
+
+
+@pytest.mark.demand("D10.a")
+def test_a_transient_error_is_tried_again_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phasegate.engine.dispatch.back_off_s", lambda attempt, chance: 0.01)
+    project = make_project(tmp_path, agent="max_retries = 1")
+    fails: Step = {"print_stderr": "fetch failed: ECONNRESET"}
+    project.play(turn("implement", fails, {"exit": 1}))
+    assert "network" in blocked(project)[0]
+    assert ends(project) == ["transient", "transient"]
+    project.play(implements(FORM), approves())
+    assert project.dispatch().state is State.DONE
+
+
+@pytest.mark.demand("D6.e", "D6.l")
+def test_the_reviewer_is_told_what_a_diff_would_not_make_plain(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    on_the_way = [*writes("src/passing.ts"), {"commit": "WP01: Try"}, {"delete": "src/passing.ts"}]
+    planted = {"run": "mkdir -p .git/hooks; echo > .git/hooks/post-commit"}
+    lock = {"write": "package-lock.json", "content": "{}\n"}
+    project.play(turn("implement", *on_the_way, *writes(FORM), lock, COMMIT, planted, SUCCESS), approves())
+    report = project.dispatch()
+    assert report.state is State.DONE, report.reason
+    told = project.prompt(project.jobs()[1].id)
+    assert "look at each entry: package-lock.json." in told
+    assert "not in the result: src/passing.ts." in told
+    assert "its own git directory: .git/hooks, .git/hooks/post-commit." in told

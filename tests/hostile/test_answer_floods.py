@@ -1,0 +1,123 @@
+"""Reading an answer takes time in proportion to its length, whatever its shape (M06)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+
+from phasegate.rules.answer import parse_answer
+from phasegate.rules.untrusted_text import for_terminal
+
+PASS = "\n<review>PASS</review>\n"
+MOST_GROWTH = 12.0  # 8 and what caches and the allocator cost; a quadratic one is 64
+UNITS = {
+    "comments opened": "<!--",
+    "comments": "<!---->",
+    "comments and entities": "&lt;<!-- -->",
+    "half comments": "<!- ",
+    "CDATA": "<![CDATA[]]>",
+    "CDATA opened": "<![CDATA[",
+    "thoughts opened": "<thought>",
+    "thoughts": "<thought></thought>",
+    "thoughts on lines": "<thought>\n</thought>\n",
+    "thought tags cut off": "<thought ",
+    "thoughts closed": "</thought>",
+    "fences": "```\n",
+    "fences of both kinds": "```\n~~~\n```\n~~~\n",
+    "fences with info": "```x\n```\n",
+    "inline fences": "```x",
+    "fences that do not close": "````\n```\n",
+    "backticks": "`",
+    "backticks on lines": "`\n",
+    "tildes": "~",
+    "blanks and backticks": "   ` ",
+    "blank lines": "   \n",
+    "blanks": " ",
+    "tabs": "\t",
+    "angle brackets": "<",
+    "angle brackets and blanks": "< ",
+    "angle brackets and letters": "<revie",
+    "angle brackets and slashes": "<///",
+    "reviews": "<review>",
+    "review lines": "<review>NEEDS_CHANGES</review>\n",
+    "passes": "<review>PASS</review>\n",
+    "blanks after markers": "<review>PASS</review>          x\n",
+    "task lines": '<task_status id="1.1">FAILED</task_status>\n',
+    "task tags": "<task_status ",
+    "entities": "&amp;amp;amp;lt;",
+    "entity zeros": "&#00000000",
+    "percents": "%25%25",
+    "backslashes": "\\",
+    "wide brackets": "＜",
+    "wide brackets and letters": "＜ｒ",
+    "wide letters": "<ｒｅｖｉｅ",
+    "invisible characters": "<r\u200b\u200b\u200b",
+    "braces": "{",
+    "closing braces": "}",
+    "brackets": "[",
+    "braces and quotes": '{"',
+    "keys": '{"success":',
+    "keys and braces": '{"success":{',
+    "values": '{"success":1 ',
+    "objects": '{"success":1}',
+    "lists in objects": '{"job_id":[',
+    "quotes": '"',
+    "escaped quotes": '\\"',
+    "keys in fences": '```json\n{"success":1}\n```\n',
+    "keys in comments": '<!--{"success":1}-->',
+    "escapes": "\x1b",
+    "colours": "\x1b[0m",
+    "colours cut off": "\x1b[0;",
+    "titles": "\x1b]0;t\x07",
+    "titles opened": "\x1b]",
+    "control strings opened": "\x1bP",
+    "8-bit controls": "\x9b",
+    "8-bit strings": "\x9d",
+    "colours in markers": "<review>PA\x1b[mSS</review>\n",
+    "carriage returns": "\r",
+    "delimiters": "---\n",
+    "headers": "---\nSUGGESTED NEXT STEPS:\n",
+    "items": "  [1] x\n",
+    "blockers": "BLOCKER:\n",
+    "blockers on a line": "BLOCKER: ",
+    "letters": "x",
+    "words": "the review of <b>it</b> & `that`\n",
+}
+
+
+def grown(read: Callable[[str], object], unit: str, size: int) -> float:
+    """How many times longer 8 times the text takes; the best of a few tries, since the machine has other work."""
+    small, large = unit * (size // len(unit)), unit * (8 * size // len(unit))
+    return min(_cpu_s(read, large) for _ in range(2)) / min(_cpu_s(read, small) for _ in range(4))
+
+
+def _cpu_s(read: Callable[[str], object], text: str) -> float:
+    start = time.process_time()
+    read(text)
+    return max(time.process_time() - start, 1e-4)
+
+
+def read_answer(text: str) -> object:
+    return parse_answer(text + PASS, "review"), parse_answer('{"success"' + text, "implement")
+
+
+@pytest.mark.demand("P6.j")
+@pytest.mark.parametrize("name", UNITS)
+def test_no_shape_of_text_takes_more_than_its_length(name: str) -> None:
+    assert any(grown(read_answer, UNITS[name], 16_000) <= MOST_GROWTH for _ in range(4))
+
+
+@pytest.mark.parametrize(
+    "name", ["escapes", "colours", "titles opened", "8-bit controls", "carriage returns", "letters"]
+)
+def test_showing_a_text_takes_no_more_than_its_length(name: str) -> None:
+    assert any(grown(for_terminal, UNITS[name], 30_000) <= MOST_GROWTH for _ in range(4))
+
+
+def test_the_measure_finds_what_is_quadratic() -> None:
+    """The control: a careless pattern over one of these shapes."""
+    careless = re.compile(r"<!--.*?-->", re.DOTALL)
+    assert grown(lambda text: careless.sub("", text), "<!--", 2_000) > MOST_GROWTH

@@ -1,0 +1,510 @@
+"""Attacks on the record (I01 to I05): by somebody who can write everything in `.phasegate`, and nothing outside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from phasegate.doors.cli import run
+from phasegate.errors import StateConflict
+from phasegate.record.audit import verify
+from phasegate.record.location import Location
+from phasegate.record.recovery import recover
+from phasegate.record.row_events import job_started
+from phasegate.record.rows import Job
+from phasegate.record.trails import Trails
+from phasegate.rules.chain import Link, entry_hash, first_break, origin
+from phasegate.rules.trail import origin as trail_origin
+from phasegate.rules.trail import read_lines, write_line
+from support.record import (
+    FEATURE,
+    STORE_ID,
+    TS,
+    append_numbers,
+    make_record,
+    make_repository,
+    open_record,
+    read_links,
+    run_job,
+    trail_of,
+    write_links,
+    wrote,
+)
+
+SEED = 20260301
+Links = list[Link]
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Location:
+    location = make_repository(tmp_path)
+    make_record(location)
+    return location
+
+
+def rehashed(links: Links) -> Links:
+    """The same entries with positions and hashes as they would be if they had been written so."""
+    previous, result = origin(STORE_ID), []
+    for position, link in enumerate(links, 1):
+        entry = link.entry._replace(position=position)
+        previous = entry_hash(previous, entry)
+        result.append(Link(entry, previous))
+    return result
+
+
+def renumbered(links: Links) -> Links:
+    return [Link(link.entry._replace(position=position), link.hash) for position, link in enumerate(links, 1)]
+
+
+def edited(link: Link) -> Link:
+    return Link(link.entry._replace(payload=b'{"number": 99}'), link.hash)
+
+
+CHAIN_ATTACKS: dict[str, Callable[[Links], Links]] = {
+    "edit": lambda links: [*links[:3], edited(links[3]), *links[4:]],
+    "edit and re-hash the rest": lambda links: rehashed([*links[:3], edited(links[3]), *links[4:]]),
+    "delete": lambda links: [*links[:3], *links[4:]],
+    "insert": lambda links: renumbered([*links[:3], edited(links[3]), *links[3:]]),
+    "reorder": lambda links: renumbered([*links[:3], links[4], links[3], *links[5:]]),
+    "duplicate": lambda links: [*links[:4], links[3], *links[4:]],
+    "truncate the tail": lambda links: links[:-2],
+    "truncate to nothing": lambda links: [],
+    "roll back": lambda links: links[:4],
+    "replace the whole log": lambda links: rehashed([edited(link) for link in links]),
+    "edit the last entry": lambda links: rehashed([*links[:-1], edited(links[-1])]),
+    "forge a tail": lambda links: rehashed([*links, edited(links[-1])]),
+}
+CAUGHT_BY_A_PLAIN_CHAIN = {"edit", "delete", "insert", "reorder", "duplicate"}
+
+
+@pytest.mark.demand("D13.g", "D13.h", "D13.i")
+@pytest.mark.parametrize("name", CHAIN_ATTACKS)
+def test_an_attack_on_the_chain_is_found_and_its_first_entry_named(location: Location, name: str) -> None:
+    assert verify(location).ok, "the record as it was written verifies"
+    attacked = CHAIN_ATTACKS[name](read_links(location))
+    write_links(location, attacked)
+    alone = first_break(origin(STORE_ID), read_links(location), [], [])
+    assert (alone is not None) == (name in CAUGHT_BY_A_PLAIN_CHAIN), "control: what a plain hash chain sees"
+    report = verify(location)
+    assert not report.ok
+    first = report.problems[0].where
+    expected = {"truncate the tail": 15, "truncate to nothing": 1, "roll back": 5, "replace the whole log": 1}
+    expected |= {"edit the last entry": 16, "forge a tail": 17}
+    assert first == f"entry {expected.get(name, 4)}"
+
+
+@pytest.mark.demand("D13.h", "D13.i")
+@pytest.mark.parametrize("name", CHAIN_ATTACKS)
+def test_nobody_goes_on_from_an_attacked_chain_unless_its_end_is_the_written_one(location: Location, name: str) -> None:
+    links = read_links(location)
+    attacked = CHAIN_ATTACKS[name](links)
+    write_links(location, attacked)
+    if attacked and attacked[-1] == links[-1]:
+        return  # the end is right: `audit verify` finds the rest
+    with pytest.raises(StateConflict):
+        open_record(location)
+
+
+def forged(previous: str, number: int) -> bytes:
+    return write_line(previous, TS, "job-a", wrote("forged.py", number)).line
+
+
+def hash_of(line: bytes) -> str:
+    return str(json.loads(line)["entry_hash"])
+
+
+def rehashed_lines(bodies: list[bytes]) -> list[bytes]:
+    previous, lines = trail_origin(FEATURE, "job-a"), []
+    for number, _ in enumerate(bodies):
+        line = forged(previous, number)
+        previous = hash_of(line)
+        lines.append(line)
+    return lines
+
+
+Lines = list[bytes]
+TRAIL_ATTACKS: dict[str, Callable[[Lines], Lines]] = {
+    "edit": lambda lines: [*lines[:2], lines[2].replace(b"src/2.py", b"src/7.py"), *lines[3:]],
+    "edit and re-hash the rest": lambda lines: [
+        *lines[:2],
+        *(rest := [forged(hash_of(lines[1]), 2)]),
+        *([forged(hash_of(rest[0]), 3)]),
+        *lines[4:4],
+    ],
+    "delete": lambda lines: [*lines[:2], *lines[3:]],
+    "insert": lambda lines: [*lines[:2], forged(hash_of(lines[1]), 9), *lines[2:]],
+    "reorder": lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],
+    "duplicate": lambda lines: [*lines[:3], lines[2], *lines[3:]],
+    "truncate the tail": lambda lines: lines[:-2],
+    "truncate to nothing": lambda lines: [],
+    "roll back": lambda lines: lines[:3],
+    "replace the whole log": rehashed_lines,
+    "edit the last entry": lambda lines: [*lines[:-1], forged(hash_of(lines[-2]), 9)],
+    "forge a tail": lambda lines: [*lines, forged(hash_of(lines[-1]), 9)],
+}
+
+
+@pytest.mark.demand("D13.h", "D13.i")
+@pytest.mark.parametrize("name", TRAIL_ATTACKS)
+def test_an_attack_on_a_finished_trail_is_found_and_its_line_named(location: Location, name: str) -> None:
+    path = trail_of(location)
+    attacked = b"".join(TRAIL_ATTACKS[name](path.read_bytes().splitlines(keepends=True)))
+    path.write_bytes(attacked)
+    alone = read_lines(attacked, trail_origin(FEATURE, "job-a")).broken
+    assert (alone is not None) == (name in CAUGHT_BY_A_PLAIN_CHAIN), "control: what a plain hash chain sees"
+    report = verify(location)
+    assert not report.ok
+    assert report.problems[0].where.startswith(f"trail {FEATURE}/job-a line ")
+
+
+def leave_an_open_trail(location: Location, entries: int = 6) -> None:
+    """A job whose process ended without ending its trail."""
+    with open_record(location) as store:
+        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-c", "WP02", "06", 1, "claude", TS))])
+        with Trails.create(location, store.heads.folder, "writer-c") as trails:
+            trails.open(FEATURE, "job-c")
+            for number in range(entries):
+                trails.write("job-c", TS, wrote(f"src/{number}.py", number))
+
+
+@pytest.mark.demand("D13.h", "D13.i")
+@pytest.mark.parametrize("name", TRAIL_ATTACKS)
+def test_an_attack_on_an_unfinished_trail_is_found_too(location: Location, name: str) -> None:
+    leave_an_open_trail(location)
+    assert verify(location).ok
+    path = trail_of(location, "job-c")
+    path.write_bytes(b"".join(TRAIL_ATTACKS[name](path.read_bytes().splitlines(keepends=True))))
+    report = verify(location)
+    assert not report.ok
+    assert report.problems[0].where.startswith(f"trail {FEATURE}/job-c line ")
+
+
+@pytest.mark.demand("D13.i")
+def test_what_was_cut_from_an_unfinished_trail_is_put_back(location: Location) -> None:
+    leave_an_open_trail(location)
+    path = trail_of(location, "job-c")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:200])
+    with open_record(location) as store:
+        (found,) = recover(store, location, "recovery", TS)
+    assert (found.restored_entries, found.problem) == (6, "")
+    assert path.read_bytes().startswith(whole)
+    assert verify(location).ok
+
+
+@pytest.mark.demand("D13.h")
+def test_a_changed_unfinished_trail_is_not_mended_into_a_good_one(location: Location) -> None:
+    leave_an_open_trail(location)
+    path = trail_of(location, "job-c")
+    path.write_bytes(path.read_bytes().replace(b"src/2.py", b"src/7.py"))
+    with open_record(location) as store:
+        (found,) = recover(store, location, "recovery", TS)
+    assert "line 3 was changed" in found.problem
+    assert not verify(location).ok
+
+
+def test_a_trail_that_nobody_wrote_is_found(location: Location) -> None:
+    shutil.copy(trail_of(location), trail_of(location, "job-x"))
+    (location.trails / "002-other").mkdir()
+    shutil.copy(trail_of(location), location.trails / "002-other" / "job-a.jsonl")
+    (location.trails / FEATURE / "notes.txt").write_text("x")
+    found = {problem.where for problem in verify(location).problems}
+    assert found == {
+        f"trail {FEATURE}/job-x line 1",
+        "trail 002-other/job-a line 1",
+        f"audit/{FEATURE}/notes.txt",
+    }
+
+
+def test_a_trail_behind_a_link_is_found(location: Location, tmp_path: Path) -> None:
+    moved = tmp_path / "moved.jsonl"
+    trail_of(location).rename(moved)
+    trail_of(location).symlink_to(moved)
+    assert not verify(location).ok
+
+
+# --- the whole folder -----------------------------------------------------------------------------------------------
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+
+
+@pytest.mark.demand("D13.g", "D13.i")
+def test_an_older_consistent_copy_of_the_whole_folder_is_found(location: Location, tmp_path: Path) -> None:
+    copy_tree(location.folder, tmp_path / "older")
+    with open_record(location) as store:
+        append_numbers(store, range(3))
+        run_job(location, store, "job-d", 4)
+    assert verify(location).ok
+    copy_tree(tmp_path / "older", location.folder)
+    links = read_links(location)
+    assert first_break(origin(STORE_ID), links, [], []) is None, "control: in itself the copy is whole"
+    report = verify(location)
+    assert (report.ok, report.problems[0].where) == (False, f"entry {len(links) + 1}")
+    with pytest.raises(StateConflict, match="replaced by another copy"):
+        open_record(location)
+
+
+@pytest.mark.demand("D13.g", "D13.i")
+def test_git_alone_finds_a_copy_that_is_older_than_its_ref(location: Location, tmp_path: Path) -> None:
+    copy_tree(location.folder, tmp_path / "older")
+    copy_tree(location.state_home, tmp_path / "older-heads")
+    with open_record(location) as store:
+        append_numbers(store, range(3))
+        store.anchor()
+    copy_tree(tmp_path / "older", location.folder)
+    copy_tree(tmp_path / "older-heads", location.state_home)
+    report = verify(location)
+    assert not report.ok
+    assert "refs/phasegate/audit covers" in report.problems[0].why
+
+
+@pytest.mark.demand("D13.g")
+def test_another_repositorys_folder_is_found(location: Location, tmp_path: Path) -> None:
+    other = make_repository(tmp_path / "other")
+    from phasegate.record.store import open_store
+
+    with open_store(other, "another-id", TS) as store:
+        append_numbers(store, range(5))
+    copy_tree(other.folder, location.folder)
+    report = verify(location)
+    assert not report.ok
+    assert any("belongs to another repository" in problem.why for problem in report.problems)
+
+
+@pytest.mark.demand("D13.i")
+def test_a_folder_that_is_gone_is_found(location: Location) -> None:
+    shutil.rmtree(location.folder)
+    assert "is missing: the store" in verify(location).problems[0].why
+
+
+@pytest.mark.demand("D13.g")
+def test_heads_that_are_gone_are_said_and_never_passed_over(location: Location) -> None:
+    shutil.rmtree(location.state_home)
+    report = verify(location)
+    assert not report.ok
+    assert "cannot be checked against" in report.problems[0].why
+    subprocess.run(["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True)
+    whys = [problem.why for problem in verify(location).problems]
+    assert sum("cannot be checked against" in why for why in whys) == 2
+
+
+@pytest.mark.demand("D13.g")
+def test_heads_that_were_begun_anew_are_on_record_for_good(location: Location) -> None:
+    shutil.rmtree(location.state_home)
+    with open_record(location) as store:
+        append_numbers(store, range(2))
+    report = verify(location)
+    assert report.ok
+    assert "heads were missing and begun anew" in report.notes[0]
+    subprocess.run(["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True)
+    with open_record(location):
+        pass
+    report = verify(location)
+    assert report.ok
+    assert len(report.notes) == 2
+    assert "refs/phasegate/audit" in report.notes[1]
+
+
+def test_a_ref_that_was_moved_back_is_found(location: Location) -> None:
+    git = ["git", "-C", str(location.root)]
+    older = subprocess.run([*git, "rev-parse", "refs/phasegate/audit"], capture_output=True, text=True, check=True)
+    with open_record(location) as store:
+        append_numbers(store, range(2))
+        store.anchor()
+    subprocess.run([*git, "update-ref", "refs/phasegate/audit", older.stdout.strip()], check=True)
+    assert any("was moved back" in problem.why for problem in verify(location).problems)
+
+
+def test_a_fresh_clone_starts_anew(location: Location, tmp_path: Path) -> None:
+    git = ["git", "-C", str(location.root)]
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "first"], check=True)
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(location.root), str(clone)], check=True)
+    there = Location(clone, clone / ".git", location.state_home)
+    assert verify(there).ok
+    with open_record(there) as store:
+        append_numbers(store, [1])
+    assert verify(there).ok
+
+
+# --- the tables -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.demand("D13.h", "D13.i")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE package SET state = 'DONE'",
+        "DELETE FROM package WHERE id = 'WP02'",
+        "INSERT INTO package VALUES ('001-user-login', 'WP09', 't', 'DONE', 0, '', '', '')",
+        "UPDATE job SET outcome = 'done' WHERE id = 'job-a'",
+        "UPDATE seal SET hash = ''",
+        "DELETE FROM seal",
+    ],
+)
+def test_a_table_that_says_other_than_the_journal_is_found(location: Location, statement: str) -> None:
+    with closing(sqlite3.connect(location.store)) as connection, connection:
+        connection.execute(statement)
+    assert any("not what the journal says" in problem.why for problem in verify(location).problems)
+
+
+# --- I02 ------------------------------------------------------------------------------------------------------------
+
+
+def random_edit(rng: random.Random, data: bytes) -> tuple[bytes, int]:
+    """Some edit of a trail, and the first line that it touches."""
+    lines = data.splitlines(keepends=True)
+    at = rng.randrange(len(lines))
+    match rng.choice(["byte", "drop", "swap", "duplicate"]):
+        case "drop":
+            return b"".join(lines[:at] + lines[at + 1 :]), at + 1
+        case "swap" if at + 1 < len(lines):
+            return b"".join([*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]), at + 1
+        case "duplicate":
+            return b"".join([*lines[: at + 1], lines[at], *lines[at + 1 :]]), at + 2
+    place = rng.randrange(len(data))
+    changed = data[:place] + bytes([data[place] ^ rng.randrange(1, 256)]) + data[place + 1 :]
+    return changed, data[:place].count(b"\n") + 1
+
+
+@pytest.mark.demand("D13.h", "D13.i")
+def test_ten_thousand_random_edits_of_a_trail_are_all_found(location: Location) -> None:
+    rng = random.Random(SEED)
+    data, start = trail_of(location).read_bytes(), trail_origin(FEATURE, "job-a")
+    written = read_lines(data, start)
+    for _ in range(10_000):
+        changed, line = random_edit(rng, data)
+        reading = read_lines(changed, start)
+        assert reading != written
+        named = reading.broken.position if reading.broken else reading.lines + 1
+        assert named == line
+
+
+@pytest.mark.demand("D13.h", "D13.i")
+def test_random_edits_of_the_files_are_found_by_the_command(location: Location) -> None:
+    rng = random.Random(SEED + 1)
+    path = trail_of(location)
+    data = path.read_bytes()
+    for _ in range(40):
+        changed, line = random_edit(rng, data)
+        path.write_bytes(changed)
+        report = verify(location)
+        assert not report.ok
+        assert report.problems[0].where == f"trail {FEATURE}/job-a line {line}"
+    path.write_bytes(data)
+    assert verify(location).ok
+
+
+def dump(location: Location) -> list[str]:
+    with closing(sqlite3.connect(f"file:{location.store}?mode=ro", uri=True)) as connection:
+        return list(connection.iterdump())
+
+
+@pytest.mark.demand("D13.h")
+def test_a_flipped_byte_of_the_store_is_found_or_changes_nothing_that_is_read(location: Location) -> None:
+    rng = random.Random(SEED + 2)
+    whole, read = location.store.read_bytes(), dump(location)
+    found = 0
+    for _ in range(60):
+        place = rng.randrange(100, len(whole))
+        location.store.write_bytes(whole[:place] + bytes([whole[place] ^ rng.randrange(1, 256)]) + whole[place + 1 :])
+        if verify(location).ok:
+            assert dump(location) == read
+        else:
+            found += 1
+    assert found > 5
+
+
+# --- I03, I04 -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.demand("D13.a")
+def test_a_forged_line_in_a_field_stays_one_record(location: Location) -> None:
+    with open_record(location) as store:
+        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-e", "WP01", "06", 1, "claude", TS))])
+        with Trails.create(location, store.heads.folder, "writer-e") as trails:
+            trails.open(FEATURE, "job-e")
+            trails.write("job-e", TS, wrote('x"}\n{"action":"exit","code":0}\n=\tf\tj\t0\t0\tx\n', 1))
+    assert trail_of(location, "job-e").read_bytes().count(b"\n") == 1
+    assert verify(location).ok
+
+
+def test_a_child_inherits_no_descriptor_of_the_record(location: Location) -> None:
+    """What a cage refuses besides belongs to the cage; that nothing leaks to it belongs here."""
+    listing = "import os; print(sorted(set(os.listdir('/proc/self/fd')) - {'0', '1', '2'}))"
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("no /proc here")
+
+    def seen_by_child(*, keep: bool) -> list[int]:
+        command = [sys.executable, "-c", listing]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, close_fds=not keep)
+        return [int(number) for number in json.loads(result.stdout.replace("'", '"'))]
+
+    with open_record(location) as store, Trails.create(location, store.heads.folder, "writer-f") as trails:
+        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-f", "WP01", "06", 1, "claude", TS))])
+        bare = len(seen_by_child(keep=True))
+        leaking = os.open(location.store, os.O_RDONLY)
+        os.set_inheritable(leaking, True)
+        assert len(seen_by_child(keep=True)) == bare + 1, "control: an inheritable descriptor is seen"
+        os.close(leaking)
+        trails.open(FEATURE, "job-f")
+        trails.write("job-f", TS, wrote("a.py", 1))
+        assert len(seen_by_child(keep=True)) == bare
+        assert (trail_of(location, "job-f").stat().st_mode & 0o077, location.folder.stat().st_mode & 0o077) == (0, 0)
+
+
+# --- while somebody writes ------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_is_being_written_verifies(location: Location) -> None:
+    stop = threading.Event()
+
+    def work() -> None:
+        with open_record(location) as store:
+            number = 0
+            while not stop.is_set():
+                run_job(location, store, f"busy-{number}", 3)
+                number += 1
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        reports = [verify(location) for _ in range(8)]
+    finally:
+        stop.set()
+        worker.join()
+    assert [report.problems for report in reports] == [()] * len(reports)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.demand("D13.h")
+def test_the_command_says_no_with_exit_1_and_the_first_bad_entry(
+    location: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(location.root)
+    monkeypatch.setenv("XDG_STATE_HOME", str(location.state_home.parent))
+    assert run(["audit", "verify"]) == 0
+    assert capsys.readouterr().out == "verified: 16 entries, 2 trails\n"
+    write_links(location, CHAIN_ATTACKS["edit"](read_links(location)))
+    assert run(["audit", "verify"]) == 1
+    assert capsys.readouterr().out.startswith("NOT VERIFIED. First: entry 4: was changed")
+    assert run(["audit", "verify", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert report["problems"][0]["where"] == "entry 4"

@@ -1,0 +1,161 @@
+"""Output and resources without end (ATTACKS M03, M05): bounded memory, cut and said so, and the others live on."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from phasegate.cage.job import Job
+from phasegate.cage.level import Level
+from phasegate.cage.limits import Limits
+from support.caged import ALL_LEVELS, SANDBOXED, Room, eventually, make_room, unprotected
+
+MIB = 1024**2
+MOST_GROWTH = 64 * MIB
+every_level = pytest.mark.parametrize("level", ALL_LEVELS)
+READER = Path(__file__).parents[1] / "support/flood_reader.py"
+
+FLOODS = {
+    "stdout": ("import os\nfor _ in range({mib}): os.write(1, b'x' * 1023 * 1024 + b'\\n' * 1024)", 1024),
+    "one line": ("import os\nfor _ in range({mib}): os.write(1, b'x' * 1048576)", 0),
+    "many lines": ("import os\nfor _ in range({mib}): os.write(1, b'0123456789abcde\\n' * 65536)", 65536),
+    "stderr": ("import os\nfor _ in range({mib}): os.write(2, b'x' * 1048576)", 0),
+}
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return make_room(tmp_path)
+
+
+def read_flood(room: Room, name: str, mib: int, *options: str) -> list[str]:
+    code, _ = FLOODS[name]
+    log = room.root / "log"
+    request = room.request(code.format(mib=mib), Level.NONE, timeout_s=300.0, stdout_log=log, log_bytes=5 * MIB)
+    order = room.root / "request.pickle"
+    order.write_bytes(pickle.dumps(request))
+    argv = [sys.executable, READER, order, *options]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    said = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=400)
+    assert said.returncode == 0, said.stderr
+    return said.stdout.split()
+
+
+@pytest.mark.parametrize("mib", [200, pytest.param(1024, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_costs_bounded_memory_and_is_marked_as_cut(room: Room, name: str, mib: int) -> None:
+    growth, out_size, err_size, out_cut, err_cut, exit_code, lines, line_cut = read_flood(room, name, mib)
+    assert int(growth) < MOST_GROWTH
+    size, cut = (err_size, err_cut) if name == "stderr" else (out_size, out_cut)
+    assert (int(size), cut, exit_code) == (mib * MIB, "True", "0")
+    assert int(lines) == mib * FLOODS[name][1]
+    assert line_cut == str(name == "one line")
+    assert (room.root / "log").stat().st_size == (0 if name == "stderr" else 5 * MIB)
+
+
+def test_the_control_a_careless_reader_keeps_all_of_it(room: Room) -> None:
+    growth, size = read_flood(room, "stdout", 200, "--naive")
+    assert int(size) == 200 * MIB
+    assert int(growth) > MOST_GROWTH
+
+
+HOGS = {
+    "memory": "hoard = []\nfor _ in range(400): hoard.append(b'x' * 1048576)",
+    "descriptors": "import os\nfor _ in range(400): os.dup(0)",
+    "file": "import os\nwith open('big', 'wb') as file: file.truncate(400 * 1048576)",
+}
+TIGHT = Limits(open_files=100, file_bytes=100 * MIB, memory_bytes=100 * MIB)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: memory is bounded by RLIMIT_DATA of Linux")
+@every_level
+@pytest.mark.parametrize("name", HOGS)
+def test_a_hog_fails_and_its_sibling_and_we_live_on(room: Room, level: Level, name: str) -> None:
+    code = f"import pathlib\npathlib.Path('work').touch()\n{HOGS[name]}\npathlib.Path('hogged').touch()"
+    with unprotected(room, code) as careless:
+        careless.communicate()
+    assert (room.worktree / "hogged").exists(), "invalid: it fails even without limits"
+    (room.worktree / "hogged").unlink()
+    (room.worktree / "work").unlink()
+
+    (room.root / "sibling").mkdir()
+    sibling_room = make_room(room.root / "sibling")
+    sibling = Job(sibling_room.request("import sys\nprint(sys.stdin.readline())", level, keep_stdin_open=True))
+    outcomes = []
+    thread = threading.Thread(target=lambda: outcomes.append(sibling.run()))
+    thread.start()
+    hog = Job(room.request(code, level, limits=TIGHT)).run()
+    sibling.send(b"still there\n")
+    sibling.close_stdin()
+    thread.join()
+    assert (room.worktree / "work").exists()
+    assert not (room.worktree / "hogged").exists()
+    assert hog.exit_code != 0
+    assert "still there" in outcomes[0].stdout.text
+
+
+@pytest.mark.parametrize("level", SANDBOXED)
+@pytest.mark.skipif(os.geteuid() == 0, reason="not enforceable here: the kernel does not bound the processes of root")
+def test_a_fork_bomb_is_bounded(room: Room, level: Level) -> None:
+    code = """
+        import os, time
+        count = 0
+        try:
+            for count in range(200):
+                if not os.fork():
+                    time.sleep(60)
+        except OSError:
+            print(count)
+    """
+    outcome = Job(room.request(code, level, limits=Limits(processes=40))).run()
+    assert 10 < int(outcome.stdout.text) <= 40
+    assert outcome.survivors_left == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: there is no order of victims")
+@every_level
+def test_when_memory_runs_out_agents_are_looked_at_before_us(room: Room, level: Level) -> None:
+    outcome = Job(room.request("print(open('/proc/self/oom_score_adj').read())", level)).run()
+    assert int(outcome.stdout.text) > int(Path("/proc/self/oom_score_adj").read_text())
+
+
+@every_level
+def test_no_job_leaves_a_core_dump(room: Room, level: Level) -> None:
+    code = "import os, resource\nprint(resource.getrlimit(resource.RLIMIT_CORE), flush=True)\nos.abort()"
+    outcome = Job(room.request(code, level)).run()
+    assert outcome.stdout.text == "(0, 0)\n"
+    assert outcome.signal == 6
+    assert not [*room.worktree.iterdir()]
+
+
+@pytest.mark.parametrize("level", SANDBOXED)
+def test_memory_kept_as_files_is_bounded(room: Room, level: Level) -> None:
+    """The cage's own tmpfs: what is written there is memory, and belongs to no process."""
+    code = """
+        import os
+        at = os.statvfs("/dev/shm")
+        print(at.f_blocks * at.f_frsize)
+    """
+    assert 0 < int(Job(room.request(code, level)).run().stdout.text) <= 1024 * MIB
+
+
+@every_level
+def test_a_listener_slower_than_the_job_slows_the_job_and_loses_nothing(room: Room, level: Level) -> None:
+    """Back-pressure: what has not been taken in waits in the pipe, not in our memory."""
+    seen: list[int] = []
+    gate = threading.Event()
+
+    def listen(_: object, chunk: bytes) -> None:
+        seen.append(len(chunk))
+        assert eventually(gate.is_set)
+
+    job = Job(room.program(("head", "-c", str(20 * MIB), "/dev/zero"), level))
+    threading.Timer(0.3, gate.set).start()
+    outcome = job.run(listen)
+    assert sum(seen) == outcome.stdout.size == 20 * MIB

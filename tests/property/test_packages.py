@@ -1,0 +1,228 @@
+"""What holds for every work package, task list and scope."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from phasegate.errors import StateConflict
+from phasegate.prompts.front_matter import read_document, read_yaml
+from phasegate.prompts.package_reader import read
+from phasegate.prompts.package_writer import write
+from phasegate.rules.cycles import find_cycles
+from phasegate.rules.dependencies import needs, overlapping, waves
+from phasegate.rules.document_lines import squeeze
+from phasegate.rules.front_matter import Malformed
+from phasegate.rules.planning import plan_packages
+from phasegate.rules.scope import Scope
+from phasegate.rules.spec_annotations import read_spec
+from phasegate.rules.tasks import Task, parse, render
+from phasegate.rules.work_package import Mover, State, WorkPackage, move, problems, split
+from support.packages import LINES, PATHS, login_plan, work_packages
+
+
+class PackageLife(RuleBasedStateMachine):
+    """Any mover tries any change at any time; only the way through a review leads to DONE."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = State.PLANNED
+        self.was = [State.PLANNED]
+
+    @rule(to=st.sampled_from(State), by=st.sampled_from(Mover))
+    def try_to_move(self, to: State, by: Mover) -> None:
+        try:
+            self.state = move(self.state, to, by)
+        except StateConflict:
+            return
+        assert by is not Mover.AGENT
+        self.was.append(to)
+
+    @precondition(lambda self: self.state is State.DONE)
+    @rule(to=st.sampled_from(State), by=st.sampled_from(Mover))
+    def leave_done(self, to: State, by: Mover) -> None:
+        with pytest.raises(StateConflict):
+            move(self.state, to, by)
+
+    @invariant()
+    def done_comes_only_from_review(self) -> None:
+        for before, after in pairwise(self.was):
+            assert before is not after
+            assert before is not State.DONE
+            assert after is not State.DONE or before is State.FOR_REVIEW
+            assert after is not State.FOR_REVIEW or before is State.DOING
+            assert after is not State.PLANNED or before is State.BLOCKED
+
+
+@pytest.mark.demand("D5.d", "D5.e")
+def test_no_sequence_of_attempts_reaches_a_forbidden_state() -> None:
+    run_state_machine_as_test(PackageLife)
+
+
+@pytest.mark.demand("D2.d")
+@given(package=work_packages())
+def test_a_document_gives_back_the_package_it_was_written_from(package: WorkPackage) -> None:
+    assert list(problems(package)) == []
+    document = write(package, login_plan())
+    reading = read(document)
+    assert reading.findings == []
+    assert reading.package == package
+    assert write(reading.package, login_plan()) == document
+
+
+@given(package=work_packages(), prose=st.text(max_size=200))
+def test_no_prose_changes_what_is_read(package: WorkPackage, prose: str) -> None:
+    front = write(package, login_plan()).partition("\n---\n")[0]
+    assert read(f"{front}\n---\n{prose}").package == package
+
+
+IDS = st.builds(lambda layer, number: f"{layer}.{number}", st.integers(1, 4), st.integers(1, 9999))
+VALUES = LINES.map(lambda text: squeeze(text.replace("`", "'"))).filter(bool)
+FREE = LINES.map(squeeze)
+
+
+@st.composite
+def task_lists(draw: st.DrawFn) -> tuple[Task, ...]:
+    ids = draw(st.lists(IDS, min_size=1, max_size=8, unique=True))
+    tasks = []
+    for position, id_ in enumerate(ids):
+        depends = draw(st.lists(st.sampled_from(ids[:position]), max_size=3, unique=True)) if position else []
+        files = draw(st.lists(PATHS, min_size=1, max_size=3, unique=True))
+        spec = draw(st.lists(VALUES.filter(lambda value: not value.startswith("*")), max_size=3))
+        title = draw(FREE.filter(bool))
+        tasks.append(Task(id_, title, tuple(files), tuple(spec), draw(FREE), tuple(depends), draw(st.booleans())))
+    return tuple(tasks)
+
+
+@pytest.mark.demand("T3.b")
+@given(tasks=task_lists())
+def test_rendered_tasks_are_read_as_the_same_tasks(tasks: tuple[Task, ...]) -> None:
+    found = parse(render(tasks), read_yaml)
+    assert found.findings == []
+    assert found.tasks == tasks
+
+
+@pytest.mark.demand("D2.c")
+@given(tasks=task_lists(), most=st.integers(1, 4))
+def test_every_task_is_in_one_package_and_packages_can_be_done_in_order(tasks: tuple[Task, ...], most: int) -> None:
+    packages = plan_packages(tasks, "001-x", tasks_per_package=most)
+    assert sorted(id_ for package in packages for id_ in package.tasks) == sorted(task.id for task in tasks)
+    place = {id_: position for position, package in enumerate(packages) for id_ in package.tasks}
+    owners: dict[str, int] = {}
+    for task in tasks:
+        assert all(place[other] <= place[task.id] for other in task.depends)
+        for path in task.files:
+            assert owners.setdefault(path, place[task.id]) == place[task.id]
+    numbers = {package.work_package_id: position for position, package in enumerate(packages)}
+    assert all(numbers[other] < at for at, package in enumerate(packages) for other in package.dependencies)
+
+
+@pytest.mark.demand("D11.a")
+@given(items=st.lists(st.integers(), max_size=40), parts=st.integers(1, 16))
+def test_a_split_covers_everything_once_in_contiguous_near_equal_parts(items: list[int], parts: int) -> None:
+    found = split(items, parts)
+    assert [item for part in found for item in part] == items
+    assert len(found) == parts
+    sizes = [len(part) for part in found]
+    assert max(sizes) - min(sizes) <= 1
+
+
+NAMES = ("a", "b", "ab", "a.b", "[a]", "a*")
+ALL_PATHS = ["/".join(parts) for depth in (1, 2, 3) for parts in product(NAMES, repeat=depth)]
+PIECES = ("a", "b", ".", "*", "**", "?", "[ab]", "[!a]", "[a]", "/", "/")
+
+
+def _is_entry(text: str) -> bool:
+    return not text.startswith("/") and "//" not in text and text.strip("/.") != "" and "/./" not in f"/{text}/"
+
+
+ENTRIES = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join).filter(_is_entry)
+SCOPES = st.lists(ENTRIES, min_size=1, max_size=3)
+
+
+@pytest.mark.demand("D5.f")
+@given(one=SCOPES, other=SCOPES)
+def test_an_overlap_of_two_scopes_is_never_missed(one: list[str], other: list[str]) -> None:
+    first, second = Scope(one), Scope(other)
+    shared = [path for path in ALL_PATHS if first.covers(path) and second.covers(path)]
+    if shared:
+        assert overlapping({"A": one, "B": other}) == {("A", "B")}, shared[0]
+
+
+@pytest.mark.demand("D5.f", "D5.g")
+@given(scopes=st.lists(SCOPES, min_size=1, max_size=6), data=st.data())
+def test_sound_packages_always_have_an_order(scopes: list[list[str]], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(scopes))))
+    packages = []
+    for at, scope in enumerate(scopes):
+        earlier = [f"WP{n + 1:02}" for n in range(len(scopes)) if order[n] < order[at]]
+        chosen = data.draw(st.lists(st.sampled_from(earlier), max_size=2, unique=True)) if earlier else []
+        id_ = f"WP{at + 1:02}"
+        packages.append(
+            WorkPackage(
+                work_package_id=id_,
+                title="T",
+                feature_slug="001-x",
+                file_scope=tuple(scope),
+                dependencies=tuple(chosen),
+            )
+        )
+    found = needs(packages)
+    assert all(found[package.work_package_id] >= set(package.dependencies) for package in packages)
+    assert sum(len(wave) for wave in waves(found)) == len(packages)
+    for wave in waves(found):
+        assert overlapping({name: scopes[int(name[2:]) - 1] for name in wave}) == set()
+
+
+GRAPHS = st.dictionaries(st.sampled_from("ABCDEFG"), st.lists(st.sampled_from("ABCDEFGX"), max_size=3), max_size=7)
+
+
+@given(graph=GRAPHS)
+def test_cycles_are_found_exactly_where_there_is_no_order(graph: dict[str, list[str]]) -> None:
+    cycles = find_cycles(graph)
+    known = {name: [other for other in others if other in graph] for name, others in graph.items()}
+    ordered = sum(len(wave) for wave in waves(known)) == len(known)
+    assert bool(cycles) is not ordered
+    for cycle in cycles:
+        assert cycle[0] == cycle[-1]
+        assert all(after in graph[before] for before, after in pairwise(cycle))
+
+
+@given(text=st.text(st.sampled_from("-\n#: []{}'\"&*!|>%@`abc1.\t\r\ufeff"), max_size=60))
+def test_no_text_breaks_a_reader(text: str) -> None:
+    for document in (text, f"---\n{text}\n---\n"):
+        with suppress(Malformed):
+            read_document(document)
+        assert all(found.line >= 1 for found in read(document).findings)
+        parse(document, read_yaml)
+        parse(f"```yaml\n{text}\n```", read_yaml)
+
+
+MARKUP = (
+    "<!--",
+    "-->",
+    "sk:fr",
+    "/sk:fr",
+    ' id="FR-A-1"',
+    "spec-kitty:",
+    " ",
+    "\n",
+    "\n",
+    "```",
+    "`",
+    "- ",
+    "FR-A-2",
+    "x",
+)
+
+
+@given(text=st.lists(st.sampled_from(MARKUP), max_size=40).map("".join))
+def test_no_markup_breaks_the_reader_of_annotations(text: str) -> None:
+    spec = read_spec(text)
+    assert len({requirement.id for requirement in spec.requirements}) == len(spec.requirements)
+    assert all(found.line >= 1 for found in spec.findings)

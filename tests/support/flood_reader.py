@@ -1,0 +1,45 @@
+"""A reader of floods as a program of its own, so that its memory can be measured.
+
+`python flood_reader.py FILE [--naive]`: FILE holds the pickled request of a job. Prints by how many bytes the peak of
+its memory grew, and what it kept.
+"""
+
+from __future__ import annotations
+
+import pickle
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from phasegate.cage.job import Job
+from phasegate.cage.request import Request
+from phasegate.cage.stream import Lines, Stream
+
+
+def main() -> None:
+    request: Request = pickle.loads(Path(sys.argv[1]).read_bytes())
+    before = peak_bytes()
+    if "--naive" in sys.argv:
+        everything = subprocess.run(request.argv, cwd=request.cwd, capture_output=True)
+        print(peak_bytes() - before, len(everything.stdout) + len(everything.stderr))
+        return
+    lines, count = Lines(limit=1024**2), 0
+
+    def split(stream: Stream, chunk: bytes) -> None:
+        nonlocal count
+        if stream is Stream.STDOUT:
+            count += len(lines.feed(chunk))
+
+    outcome = Job(request).run(split)
+    kept = outcome.stdout.size, outcome.stderr.size, outcome.stdout.cut, outcome.stderr.cut, outcome.exit_code
+    print(peak_bytes() - before, *kept, count, lines.cut)
+
+
+def peak_bytes() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+if __name__ == "__main__":
+    main()

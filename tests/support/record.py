@@ -1,0 +1,92 @@
+"""Repositories with something on record, for tests and benchmarks."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from phasegate.record.location import Location
+from phasegate.record.row_events import job_ended, job_started, package_changed, trail_sealed
+from phasegate.record.rows import Event, Job, Package
+from phasegate.record.store import Store, open_store
+from phasegate.record.trails import Trails
+from phasegate.rules.chain import Entry, Link
+from phasegate.rules.trail import Action, Done, Source
+
+TS = "2026-03-01T10:15:34Z"
+FEATURE = "001-user-login"
+STORE_ID = "0f1e2d3c"
+
+
+def make_repository(folder: Path) -> Location:
+    """A new git repository, with a state directory of its own beside it."""
+    root = folder / "repository"
+    root.mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet", str(root)], check=True)
+    return Location(root, root / ".git", folder / "state" / "phasegate")
+
+
+def open_record(location: Location) -> Store:
+    return open_store(location, STORE_ID, TS)
+
+
+def event(number: int) -> Event:
+    return Event("noted", json.dumps({"number": number}).encode())
+
+
+def append_numbers(store: Store, numbers: Iterable[int], feature: str = FEATURE) -> None:
+    for number in numbers:
+        store.append_now(feature, TS, [event(number)])
+
+
+def wrote(path: str, lines: int) -> Done:
+    return Done("agent:claude-code", Action.WRITE_FILE, Source.OBSERVED, {"path": path, "lines": lines})
+
+
+def run_job(location: Location, store: Store, id_: str, entries: int, feature: str = FEATURE) -> None:
+    """A job from its start to its end, with a trail of so many entries."""
+    job = Job(feature, id_, "WP01", "06-implementation", 1, "claude", TS)
+    store.append_now(feature, TS, [job_started(job)])
+    with Trails.create(location, store.heads.folder, f"writer-{id_}") as trails:
+        trails.open(feature, id_)
+        for number in range(entries):
+            trails.write(id_, TS, wrote(f"src/{number}.py", number))
+        seal = trails.close(id_)
+        store.append_now(feature, TS, [job_ended(job), trail_sealed(seal)])
+        trails.forget(id_)
+
+
+def make_record(location: Location, *, entries: int = 8, trail_lines: int = 6) -> None:
+    """A store with numbered events, two packages, and two finished jobs."""
+    with open_record(location) as store:
+        append_numbers(store, range(entries))
+        for id_, state in (("WP01", "DONE"), ("WP02", "DOING")):
+            store.append_now(FEATURE, TS, [package_changed(Package(FEATURE, id_, "a title", state))])
+        run_job(location, store, "job-a", trail_lines)
+        run_job(location, store, "job-b", trail_lines)
+        store.anchor()
+
+
+def trail_of(location: Location, job: str = "job-a") -> Path:
+    return location.trails / FEATURE / f"{job}.jsonl"
+
+
+def read_links(location: Location) -> list[Link]:
+    """The chain, as anybody who can read the file sees it."""
+    with closing(sqlite3.connect(location.store)) as connection:
+        rows = connection.execute("SELECT position, feature, seq, ts, kind, payload, hash FROM event ORDER BY position")
+        return [Link(Entry(*row[:-1]), row[-1]) for row in rows]
+
+
+def write_links(location: Location, links: Iterable[Link]) -> None:
+    """Put another chain into the store, as anybody can who can write the file; no constraint is in the way."""
+    with closing(sqlite3.connect(location.store)) as connection, connection:
+        connection.execute("DROP TABLE event")
+        connection.execute("CREATE TABLE event (position, feature, seq, ts, kind, payload, hash)")
+        connection.executemany(
+            "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", [(*link.entry, link.hash) for link in links]
+        )

@@ -1,0 +1,189 @@
+"""Where the prompt section goes, for every shape of agent file."""
+
+from __future__ import annotations
+
+import pytest
+
+from phasegate.errors import ConfigError
+from phasegate.rules.agent_file import PROMPTS, PROTOCOL, Section, findings, read_agent_file, with_section
+
+SECTION = Section(PROMPTS, "# SUGGESTED PROMPTS\n\nSay what comes next:\n\n```\n---\nSTATUS: x\n---\n```\n")
+EMISSION = Section(PROTOCOL, "# PROMPT EMISSION PROTOCOL\n\nEmit:\n  [1] Go on\n  [2] View project status\n")
+HERE = "<HERE>\n"
+
+
+def put(text: str, section: Section = SECTION) -> str:
+    return with_section(read_agent_file(text), section)
+
+
+def says(text: str, section: Section = SECTION) -> list[str]:
+    return findings(read_agent_file(text), section)
+
+
+def expected(shape: str, section: Section = SECTION) -> str:
+    return shape.replace(HERE, section.text)
+
+
+# Each shape shows where the section is due; without the mark it is the file before.
+SHAPES = {
+    "validation, then closing line": "# ROLE\n\ntext\n\n# SELF-VALIDATION\n\n- [ ] done?\n\n<HERE>\n\nYou are it.\n",
+    "closing line of two lines": "# SELF-VALIDATION\n\n- a\n\n<HERE>\n\nYou are it,\nand that is all.\n",
+    "sections after the validation": "# SELF-VALIDATION\n\n- a\n\n<HERE>\n\n# SKILLS\n\n| a |\n|---|\n\nYou are it.\n",
+    "no validation, closing line": "# ROLE\n\n- do\n\n<HERE>\n\nYou are it.\n",
+    "no closing line, list at the end": "# ROLE\n\ntext\n\n# SELF-VALIDATION\n\n- [ ] done?\n- [ ] sure?\n\n<HERE>\n",
+    "no closing line, table at the end": "# SELF-VALIDATION\n\n- a\n\n# SKILLS\n\n| id |\n|---|\n| a |\n\n<HERE>\n",
+    "table without outer bars": "# SKILLS\n\nid | use\n--- | ---\na | b\n\n<HERE>\n",
+    "fence at the end": "# ROLE\n\ntext\n\n```\ncode\n```\n\n<HERE>\n",
+    "heading at the end": "# ROLE\n\n## Notes\n\n<HERE>\n",
+    "indented text of a list item": "# ROLE\n\n- one\n\n  more of one\n\n<HERE>\n",
+    "lazy text of a list item": "# ROLE\n\n1. one\ntwo\n\n<HERE>\n",
+    "underlined heading at the end": "# ROLE\n\nNotes\n-----\n\n<HERE>\n",
+    "underlined validation": "SELF-VALIDATION\n===\n\n- a\n\n<HERE>\n\nSkills\n===\n\n- b\n\nYou are it.\n",
+    "underlined validation of one paragraph": "SELF-VALIDATION\n=====\n\nCheck everything twice.\n\n<HERE>\n",
+    "rule at the end": "# ROLE\n\ntext\n\n***\n\n<HERE>\n",
+    "indented code at the end": "# ROLE\n\n- x\n\ntext\n\n    code\n\n<HERE>\n",
+    "comment at the end": "# ROLE\n\ntext\n\n<!-- the end -->\n\n<HERE>\n",
+    "validation that is one paragraph": "# SELF-VALIDATION\n\nCheck everything twice.\n\n<HERE>\n",
+    "nothing but a closing line": "<HERE>\n\nYou are it.\n",
+    "empty file": "<HERE>\n",
+    "front matter only": "---\nname: x\n---\n\n<HERE>\n",
+    "front matter and closing line": "---\nname: x\n---\n\n<HERE>\n\nYou are it.\n",
+    "heading in a fence": "# A\n\n```\n# SELF-VALIDATION\n```\n\n# B\n\n- b\n\n<HERE>\n\nYou are it.\n",
+    "heading in a tilde fence": "# A\n\n~~~md\n```\n# SELF-VALIDATION\n~~~\n\n- b\n\n<HERE>\n\nIt.\n",
+    "a shorter fence does not close": "````\n```\n# SELF-VALIDATION\n````\n\n- b\n\n<HERE>\n\nYou are it.\n",
+    "our heading in a fence": "# A\n\n```\n# SUGGESTED PROMPTS\n```\n\n<HERE>\n",
+    "our heading in a comment": "# A\n\n<!--\n# SUGGESTED PROMPTS\n-->\n\n<HERE>\n",
+    "a fence ends with its list": "- ```\n  # x\n  ```\n\n# SELF-VALIDATION\n\n- a\n\n<HERE>\n\nYou are it.\n",
+    "inline backticks open no fence": "```x``` is code\n\n# SELF-VALIDATION\n\n- a\n\n<HERE>\n\nYou are it.\n",
+    "validation as a second-level heading": "# A\n\n## SELF-VALIDATION\n\n- a\n\n# B\n\n- b\n\n<HERE>\n\nYou are it.\n",
+    "validation in other letters": "# Self-validation\n\n- a\n\n# B\n\n- b\n\n<HERE>\n\nYou are it.\n",
+}
+
+
+def unmarked(shape: str) -> str:
+    """The file before: blank lines around the mark are part of the section's place."""
+    before, _, after = shape.partition(HERE)
+    return before + after.removeprefix("\n") if before else after.removeprefix("\n")
+
+
+@pytest.mark.demand("N10.b", "N10.c", "N10.d", "N10.e", "N10.j")
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_the_section_goes_to_its_place_in_every_shape(shape: str) -> None:
+    assert put(unmarked(shape)) == expected(shape)
+
+
+@pytest.mark.demand("N10.h")
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_a_file_in_order_stays_as_it_is(shape: str) -> None:
+    text = expected(shape)
+    assert put(text) == text
+    assert says(text) == []
+
+
+@pytest.mark.demand("N10.b", "N10.c", "N10.d")
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize("ending", ["\r\n", "\r"])
+def test_a_file_keeps_its_line_endings(shape: str, ending: str) -> None:
+    before = unmarked(shape).replace("\n", ending)
+    if not before.strip():
+        return  # nothing says which ending it has
+    assert put(before) == expected(shape).replace("\n", ending)
+
+
+@pytest.mark.demand("N10.b", "N10.c", "N10.d")
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_a_byte_order_mark_stays_where_it_is(shape: str) -> None:
+    assert put("\ufeff" + unmarked(shape)) == "\ufeff" + expected(shape)
+
+
+@pytest.mark.demand("N10.b", "N10.h")
+def test_a_missing_final_newline_is_the_closing_lines_own() -> None:
+    synced = put("# SELF-VALIDATION\n\n- a\n\nYou are it.")
+    assert synced == f"# SELF-VALIDATION\n\n- a\n\n{SECTION.text}\nYou are it."
+    assert put(synced) == synced
+
+
+@pytest.mark.demand("N10.d", "N10.h")
+def test_a_last_line_without_newline_is_ended_before_the_section() -> None:
+    assert put("# SELF-VALIDATION\n\n- a") == f"# SELF-VALIDATION\n\n- a\n\n{SECTION.text}"
+
+
+@pytest.mark.demand("N10.h", "N10.i")
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_a_stale_section_is_replaced_in_place(shape: str) -> None:
+    stale = shape.replace(HERE, "# SUGGESTED PROMPTS\n\nold\n\n## deeper\n\n```\n# old\n```\n")
+    assert says(stale) == ["stale: # SUGGESTED PROMPTS"]
+    assert put(stale) == expected(shape)
+
+
+@pytest.mark.demand("N10.h")
+@pytest.mark.parametrize(
+    "after", ["Skills\n======\n\n| a |\n|---|\n", "Skills\nand more\n===\n\n- mine\n\nYou are it.\n"]
+)
+def test_an_underlined_heading_ends_our_section_and_its_text_stays(after: str) -> None:
+    assert put(f"# SELF-VALIDATION\n\n- a\n\n# SUGGESTED PROMPTS\n\nold\n\n{after}").count(after) == 1
+
+
+@pytest.mark.demand("N10.h")
+def test_a_section_of_ours_under_an_underlined_heading_is_replaced() -> None:
+    stale = "# ROLE\n\n- x\n\nSUGGESTED PROMPTS\n=====\n\n- old\n"
+    assert says(stale) == ["stale: # SUGGESTED PROMPTS"]
+    assert put(stale) == f"# ROLE\n\n- x\n\n{SECTION.text}"
+
+
+@pytest.mark.demand("N10.b", "N10.i")
+def test_a_section_at_the_wrong_place_is_moved() -> None:
+    wrong = f"# ROLE\n\ntext\n\n{SECTION.text}\n# SELF-VALIDATION\n\n- a\n\nYou are it.\n"
+    assert says(wrong) == ["misplaced: # SUGGESTED PROMPTS"]
+    assert put(wrong) == f"# ROLE\n\ntext\n\n# SELF-VALIDATION\n\n- a\n\n{SECTION.text}\nYou are it.\n"
+
+
+@pytest.mark.demand("N10.h", "N10.i")
+def test_of_two_sections_one_remains() -> None:
+    twice = f"# A\n\n{SECTION.text}\n# B\n\n{SECTION.text}\nYou are it.\n"
+    assert says(twice) == ["repeated: # SUGGESTED PROMPTS"]
+    assert put(twice) == f"# A\n\n# B\n\n{SECTION.text}\nYou are it.\n"
+
+
+@pytest.mark.demand("N10.i")
+def test_a_missing_section_is_said_to_be_missing() -> None:
+    assert says("# ROLE\n\nYou are it.\n") == ["missing: # SUGGESTED PROMPTS"]
+
+
+PROTOCOL_PLACES = {
+    "between governance and progress": (
+        "# CONSTITUTIONAL GOVERNANCE\n\nlaw\n\n<HERE>\n\n# PROGRESS TRACKING (TASK LIST)\n\n- x\n\nBye.\n"
+    ),
+    "governance only": "# CONSTITUTIONAL GOVERNANCE\n\nlaw\n\n<HERE>\n\n# QUALITY STANDARDS\n\n- x\n\nBye.\n",
+    "governance last": "# CONSTITUTIONAL GOVERNANCE\n\n- law\n\n<HERE>\n\nBye.\n",
+    "progress only": "# ROLE\n\ntext\n\n<HERE>\n\n# PROGRESS TRACKING (TASK LIST)\n\n- x\n\nBye.\n",
+    "neither": "# ROLE\n\n- a\n\n# SELF-VALIDATION\n\n- b\n\n<HERE>\n\nBye.\n",
+    "neither, no closing line": "# ROLE\n\n- a\n\n<HERE>\n",
+    "headings in fences": "~~~\n# CONSTITUTIONAL GOVERNANCE\n~~~\n\n# ROLE\n\n- a\n\n<HERE>\n\nBye.\n",
+}
+
+
+@pytest.mark.demand("N10.f", "N10.h", "N10.j")
+@pytest.mark.parametrize("shape", PROTOCOL_PLACES.values(), ids=PROTOCOL_PLACES.keys())
+def test_the_protocol_goes_between_governance_and_progress_tracking(shape: str) -> None:
+    synced = put(unmarked(shape), EMISSION)
+    assert synced == expected(shape, EMISSION)
+    assert put(synced, EMISSION) == synced
+
+
+@pytest.mark.demand("N10.f", "N10.i")
+def test_the_orchestrator_has_its_protocol_instead_of_suggested_prompts() -> None:
+    text = f"# CONSTITUTIONAL GOVERNANCE\n\nlaw\n\n{SECTION.text}\nBye.\n"
+    assert says(text, EMISSION) == ["foreign: # SUGGESTED PROMPTS", "missing: # PROMPT EMISSION PROTOCOL"]
+    assert "# SUGGESTED PROMPTS" not in put(text, EMISSION)
+
+
+@pytest.mark.parametrize("opening", ["```", "~~~~", "<!--"])
+def test_a_file_that_ends_inside_a_fence_or_comment_is_refused_by_line(opening: str) -> None:
+    with pytest.raises(ConfigError, match="opens in line 3 is never closed"):
+        read_agent_file(f"# A\n\n{opening}\n# SELF-VALIDATION\n")
+
+
+def test_front_matter_is_not_touched_nor_read_as_markdown() -> None:
+    front = "---\nname: x\n# SELF-VALIDATION\nnotes: |\n  ```\n---\n"
+    assert put(f"{front}\n- a\n\nYou are it.\n") == f"{front}\n- a\n\n{SECTION.text}\nYou are it.\n"

@@ -1,0 +1,480 @@
+"""The manifest on real repositories with real commands: what must be refused first, then what passes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from phasegate.checks.evidence import Check, Evidence, Outcome
+from phasegate.checks.manifest import Work, gather_evidence, take_baseline
+from phasegate.checks.plan import Command, Ran
+from phasegate.checks.secrets import Added
+from phasegate.checks.setup_cache import SetupCache
+from phasegate.rules.retry import Fault
+from support.checkout import PYTEST, SOURCE, TESTS, commit, git, plan, repository, run_plainly, work_since, write
+
+GOOD = {"calc.py": SOURCE, "test_calc.py": TESTS}
+QUICK = "echo '1 passed in 0.01s'"  # in place of a test run, where the question is another
+
+
+def done(tmp_path: Path, files: Mapping[str, str] = GOOD, message: str = "WP01: Add") -> Work:
+    """Work of one commit on a repository that had nothing but a note."""
+    folder = repository(tmp_path / "repo", {"README.md": "x\n"})
+    base = git(folder, "rev-parse", "HEAD")
+    write(folder, files)
+    commit(folder, message)
+    return work_since(folder, base, deliverables=("calc.py", "test_calc.py"))
+
+
+def checked(work: Work, **changes: object) -> Evidence:
+    return gather_evidence(plan(**{"commands": {"test": QUICK}, **changes}), work, run_plainly)
+
+
+def run_for_real(work: Work, **changes: object) -> Evidence:
+    return gather_evidence(plan(**changes), work, run_plainly)
+
+
+def only_failure(evidence: Evidence) -> Check:
+    assert not evidence.passed
+    assert [check.name for check in evidence.failures] == [evidence.failures[0].name], evidence.failures
+    return evidence.failures[0]
+
+
+@pytest.mark.demand("D8.a", "D8.b", "D8.c", "D8.e", "D8.g")
+def test_good_work_passes_and_the_evidence_says_what_was_run(tmp_path: Path) -> None:
+    evidence = run_for_real(done(tmp_path))
+    assert evidence.passed, evidence.failures
+    test = evidence.check("test")
+    assert test is not None
+    assert (test.argv, test.exit_status) == (("sh", "-c", PYTEST), 0)
+    assert test.tests is not None
+    assert test.tests.executed == 1
+    assert "1 passed" in test.excerpt
+    assert test.duration_s is not None
+
+
+@pytest.mark.demand("D8.i")
+def test_the_evidence_lists_what_was_not_asked_for_and_why(tmp_path: Path) -> None:
+    evidence = checked(done(tmp_path), commands={"test": QUICK, "lint": ""})
+    assert {check.name: check.summary for check in evidence.not_asked} == {
+        "setup": "the project has no such command",
+        "build": "the project has no such command",
+        "typecheck": "the project has no such command",
+        "lint": "left out by configuration",
+        "coverage": "no threshold is set",
+    }
+
+
+@pytest.mark.demand("D8.a")
+@pytest.mark.parametrize(
+    ("spoil", "word"),
+    [
+        ("rm calc.py", "missing"),
+        (": > calc.py", "empty"),
+        ("echo > calc.py", "empty"),
+        ("rm calc.py; mkdir calc.py; echo x > calc.py/x", "folder"),
+        ("rm calc.py; ln -s test_calc.py calc.py", "link"),
+    ],
+)
+def test_a_deliverable_that_is_no_file_with_content_is_refused(tmp_path: Path, spoil: str, word: str) -> None:
+    folder = repository(tmp_path / "repo", {"README.md": "x\n"})
+    base = git(folder, "rev-parse", "HEAD")
+    write(folder, {"calc.py": SOURCE, "test_calc.py": "def test_x(): pass\n"})
+    run_plainly(Command(("sh", "-c", spoil), folder, {}, (), False, 60))
+    commit(folder, "WP01: Add")
+    failure = only_failure(checked(work_since(folder, base)))
+    assert failure.name == "deliverables"
+    assert word in failure.summary
+    assert failure.remedy
+
+
+@pytest.mark.demand("D8.a")
+@pytest.mark.parametrize("path", ["../outside.py", "/etc/passwd", "linked/x.py", "", "a//b", "calc.py/x"])
+def test_a_deliverable_is_never_looked_for_outside_the_checkout(tmp_path: Path, path: str) -> None:
+    work = done(tmp_path)
+    write(tmp_path, {"outside.py": "x", "elsewhere/x.py": "x"})
+    (work.checkout / "linked").symlink_to(tmp_path / "elsewhere")
+    failure = only_failure(checked(msgspec.structs.replace(work, deliverables=(path,))))
+    assert failure.name == "deliverables"
+
+
+@pytest.mark.demand("D8.b")
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        ("true", "no test runner"),
+        ("no-such-runner --all", "missing"),
+        ("python -m no_such_module", "missing"),
+        ("./not_executable", "missing"),
+        (f"{PYTEST} --deselect test_calc.py", "0 tests"),
+        (f"{PYTEST} nowhere", "exit status 4"),
+        ("python -m unittest discover -s . -p nothing", "0 tests"),
+        ("kill -9 $$", "signal"),
+        ("exit 3", "exit status 3"),
+    ],
+)
+def test_a_test_command_that_ran_no_test_is_a_failure(tmp_path: Path, command: str, word: str) -> None:
+    work = done(tmp_path, {**GOOD, "not_executable": "x\n"})
+    failure = only_failure(checked(work, commands={"test": command}))
+    assert failure.name == "test"
+    assert word in failure.summary
+    assert failure.remedy
+
+
+@pytest.mark.demand("D8.b")
+def test_skipped_tests_have_not_run(tmp_path: Path) -> None:
+    skipped = "import pytest\n\n\n@pytest.mark.skip\ndef test_it():\n    pass\n"
+    failure = only_failure(run_for_real(done(tmp_path, {**GOOD, "test_calc.py": skipped})))
+    assert "0 tests ran" in failure.summary
+
+
+@pytest.mark.demand("D8.b")
+def test_the_least_number_of_tests_can_be_raised(tmp_path: Path) -> None:
+    work = done(tmp_path)
+    assert run_for_real(work, min_tests=1).passed
+    assert only_failure(run_for_real(work, min_tests=2)).name == "test"
+
+
+@pytest.mark.demand("D8.c", "D8.k")
+def test_a_failing_test_is_named_with_what_to_do(tmp_path: Path) -> None:
+    failure = only_failure(run_for_real(done(tmp_path, {**GOOD, "calc.py": "def add(a, b):\n    return a - b\n"})))
+    assert failure.tests is not None
+    assert failure.tests.failing == ("test_calc.py::test_adds",)
+    assert PYTEST in failure.remedy
+    assert failure.fault is Fault.PERMANENT
+
+
+@pytest.mark.demand("D8.c")
+@pytest.mark.parametrize("purpose", ["build", "lint", "typecheck"])
+def test_a_command_that_fails_rejects(tmp_path: Path, purpose: str) -> None:
+    work = done(tmp_path)
+    failing = checked(work, commands={"test": QUICK, purpose: "echo 'calc.py:1: error: bad'; exit 1"})
+    assert only_failure(failing).name == purpose
+    assert checked(work, commands={"test": QUICK, purpose: "echo 'calc.py:1: warning: hm'"}).passed
+
+
+ESLINT = "1:7  warning  'a' is never used\n\n\u2716 2 problems ({} errors, 2 warnings)\n"
+
+
+@pytest.mark.demand("D8.c")
+@pytest.mark.parametrize(
+    ("command", "passes"),
+    [
+        (f"printf '{ESLINT.format(0)}'; exit 1 # eslint", True),
+        (f"printf '\\033[31m{ESLINT.format(0)}'; exit 1 # npm run lint", True),
+        (f"printf '{ESLINT.format(0)}'; exit 1", False),
+        (f"printf '{ESLINT.format(1)}'; exit 1 # eslint", False),
+        (f"printf '{ESLINT.format(10)}'; exit 1 # eslint", False),
+        (f"printf '{ESLINT.format(0)}'; exit 2 # eslint", False),
+        (f"printf '{ESLINT.format(0)}{ESLINT.format(3)}'; exit 1 # eslint", False),
+        ("sh -c 'exit 4' pylint", True),
+        ("sh -c 'exit 28' pylint", True),
+        ("sh -c 'exit 6' pylint", False),
+        ("sh -c 'exit 32' pylint", False),
+        ("echo '0 errors, 5 warnings'; exit 1 # eslint", False),
+    ],
+)
+def test_warnings_of_a_linter_alone_do_not_reject(tmp_path: Path, command: str, passes: bool) -> None:
+    assert checked(done(tmp_path), commands={"test": QUICK, "lint": command}).passed is passes
+
+
+@pytest.mark.demand("D8.d")
+@pytest.mark.parametrize(
+    ("covered", "least", "passes"),
+    [(8, 80, True), (7, 80, False), (10, 100, True), (0, 1, False), (8, float("nan"), False)],
+)
+def test_coverage_must_reach_its_threshold(tmp_path: Path, covered: int, least: float, passes: bool) -> None:
+    report = json.dumps({"totals": {"covered_lines": covered, "num_statements": 10, "percent_covered": 100.0}})
+    work = done(tmp_path)
+    commands = {"test": QUICK, "coverage": f"echo '{report}' > coverage.json"}
+    evidence = checked(work, commands=commands, coverage_min=least)
+    assert evidence.passed is passes
+    assert evidence.coverage_percent == covered * 10
+
+
+@pytest.mark.demand("D8.d")
+def test_real_coverage_of_a_real_run_is_read(tmp_path: Path) -> None:
+    untested = SOURCE + "\n\ndef never(x):\n    x += 1\n    return x\n"
+    commands = {"test": PYTEST, "coverage": f"python -m coverage run -m {PYTEST[10:]} && python -m coverage json -q"}
+    work = done(tmp_path, {**GOOD, "calc.py": untested})
+    percent = checked(work, commands=commands, coverage_min=10).coverage_percent
+    assert percent is not None
+    assert 50 < percent < 100
+    failure = only_failure(checked(work, commands=commands, coverage_min=99))
+    assert failure.name == "coverage"
+    assert failure.remedy
+
+
+@pytest.mark.demand("D8.d")
+@pytest.mark.parametrize(
+    "command", ["", "true", "exit 1", "ln -s /etc/passwd coverage.json", "echo '{}' > coverage.json"]
+)
+def test_a_threshold_without_a_report_is_a_failure(tmp_path: Path, command: str) -> None:
+    evidence = checked(done(tmp_path), commands={"test": QUICK, "coverage": command}, coverage_min=1)
+    assert only_failure(evidence).name == "coverage"
+
+
+@pytest.mark.demand("D8.d")
+def test_of_several_reports_the_lowest_counts(tmp_path: Path) -> None:
+    better = json.dumps({"totals": {"covered_lines": 9, "num_statements": 10}})
+    lines = f"printf 'SF:a\\nDA:1,1\\nDA:2,0\\nend_of_record\\n' > lcov.info; echo '{better}' > coverage.json"
+    evidence = checked(done(tmp_path), commands={"test": QUICK, "coverage": lines}, coverage_min=80)
+    assert evidence.coverage_percent == 50
+
+
+@pytest.mark.demand("D8.e")
+@pytest.mark.parametrize(
+    "message",
+    ["Add", "WP02: Add", "WP01:Add", "WP01 Add", " WP01: Add", "WP011: Add", "feat(WP02): x", "Feat(WP01): x"],
+)
+def test_a_commit_that_does_not_name_the_package_is_refused(tmp_path: Path, message: str) -> None:
+    failure = only_failure(checked(done(tmp_path, message=message)))
+    assert failure.name == "commits"
+    assert "WP01: " in failure.remedy
+
+
+@pytest.mark.demand("D8.e")
+@pytest.mark.parametrize("message", ["WP01: Add", "feat(WP01): add [FR-AUTH-001, FR-AUTH-002]", "fix(WP01)!: mend"])
+def test_a_commit_names_the_package_in_either_form(tmp_path: Path, message: str) -> None:
+    assert checked(done(tmp_path, message=message)).passed
+
+
+def test_an_empty_diff_is_a_failure(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repo", GOOD)
+    base = git(folder, "rev-parse", "HEAD")
+    commit(folder, "WP01: Nothing")
+    assert only_failure(checked(work_since(folder, base))).name == "changes"
+
+
+def test_work_without_a_commit_is_a_failure(tmp_path: Path) -> None:
+    work = msgspec.structs.replace(done(tmp_path), commits=())
+    assert only_failure(checked(work)).name == "commits"
+
+
+def test_what_is_not_committed_is_a_failure(tmp_path: Path) -> None:
+    work = msgspec.structs.replace(done(tmp_path), uncommitted=("left.py",))
+    assert "left.py" in only_failure(checked(work)).summary
+
+
+def test_work_that_nothing_verifies_is_a_failure(tmp_path: Path) -> None:
+    work = msgspec.structs.replace(done(tmp_path), deliverables=())
+    failure = only_failure(checked(work, commands={"lint": "true"}))
+    assert failure.name == "verified"
+    assert failure.remedy
+
+
+def test_a_secret_in_an_added_line_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    key = "AKIA" + "Q3EGRFXO5KZ2TB7A"
+    failure = only_failure(checked(done(tmp_path, {**GOOD, "calc.py": f"{SOURCE}KEY = '{key}'\n"})))
+    assert "AWS access key in calc.py:3" in failure.summary
+    assert key not in repr(failure)
+
+
+def test_a_secret_that_a_later_commit_took_out_is_still_committed(tmp_path: Path) -> None:
+    work = done(tmp_path)
+    history = Added("calc.py", b"AKIA" + b"Q3EGRFXO5KZ2TB7A", "0123456789abcdef")
+    failure = only_failure(checked(msgspec.structs.replace(work, added=[history])))
+    assert "commit 0123456789" in failure.summary
+
+
+def test_commands_that_rewrite_the_tree_are_a_failure(tmp_path: Path) -> None:
+    work = done(tmp_path)
+    assert checked(work, commands={"test": QUICK, "lint": "touch calc.py; cp calc.py x; mv x calc.py"}).passed
+    failure = only_failure(checked(work, commands={"test": QUICK, "build": "echo '# x' >> calc.py"}))
+    assert failure.name == "tree kept"
+    assert "calc.py" in failure.summary
+
+
+def test_a_lock_file_that_a_command_updates_is_only_noted(tmp_path: Path) -> None:
+    work = done(tmp_path, {**GOOD, "Cargo.lock": "x\n"})
+    evidence = checked(work, commands={"test": QUICK, "build": "echo y >> Cargo.lock"})
+    assert evidence.passed
+    kept = evidence.check("tree kept")
+    assert kept is not None
+    assert "Cargo.lock" in kept.notes[0]
+
+
+def test_all_failures_are_told_in_one_round(tmp_path: Path) -> None:
+    work = msgspec.structs.replace(done(tmp_path, {"calc.py": ""}, "Add"), uncommitted=("x",))
+    evidence = checked(work, commands={"test": PYTEST, "lint": "exit 1"})
+    names = [check.name for check in evidence.failures]
+    assert names == ["deliverables", "commits", "clean tree", "lint", "test", "verified"]
+    assert all(check.remedy for check in evidence.failures)
+
+
+@pytest.mark.demand("D8.k")
+def test_a_failure_cannot_be_made_without_a_remedy() -> None:
+    with pytest.raises(ValueError, match="does not say what to do"):
+        Check(name="x", outcome=Outcome.FAILED, summary="bad")
+
+
+def test_no_evidence_is_not_a_pass() -> None:
+    assert not Evidence(()).passed
+
+
+def test_a_command_without_end_is_ended_and_fails(tmp_path: Path) -> None:
+    failure = only_failure(checked(done(tmp_path), commands={"test": "sleep 60"}, timeout_s=0.5))
+    assert "out of time" in failure.summary
+
+
+FLAKY = """
+from pathlib import Path
+
+def test_flaky():
+    first = not Path("been_here").exists()
+    Path("been_here").write_text("x")
+    assert not first
+"""
+
+
+@pytest.mark.demand("D10.a")
+def test_a_flaky_test_passes_when_it_is_run_again_and_is_named(tmp_path: Path) -> None:
+    evidence = run_for_real(done(tmp_path, {**GOOD, "test_calc.py": FLAKY}), test_reruns=1)
+    assert evidence.passed
+    test = evidence.check("test")
+    assert test is not None
+    assert test.fault is Fault.FLAKY_TEST
+    assert "test_calc.py::test_flaky" in test.notes[0]
+
+
+@pytest.mark.demand("D10.a", "D10.b")
+def test_a_test_that_fails_again_is_a_failure(tmp_path: Path) -> None:
+    work = done(tmp_path, {**GOOD, "test_calc.py": "def test_red():\n    assert False\n"})
+    assert only_failure(run_for_real(work, test_reruns=2)).name == "test"
+
+
+@pytest.mark.demand("D10.a")
+def test_a_setup_that_the_network_failed_can_be_tried_again(tmp_path: Path) -> None:
+    commands = {"setup": "echo 'npm error code ECONNRESET' >&2; exit 1", "test": QUICK}
+    evidence = checked(done(tmp_path), commands=commands)
+    assert [check.name for check in evidence.failures] == ["setup", "test"]
+    setup = evidence.check("setup")
+    assert setup is not None
+    assert setup.fault is Fault.NETWORK
+    assert evidence.fault is Fault.NETWORK
+
+
+RED = "def test_red():\n    assert False\n"
+
+
+@pytest.mark.demand("D8.j")
+def test_old_failures_are_told_from_new_ones_and_still_reject(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repo", {"test_old.py": RED})
+    base = git(folder, "rev-parse", "HEAD")
+    baseline = take_baseline(plan(), folder, run_plainly)
+    write(folder, {**GOOD, "test_calc.py": TESTS + "\n\n" + RED})
+    commit(folder, "WP01: Add")
+    work = work_since(folder, base)
+    failure = only_failure(gather_evidence(plan(), work, run_plainly, baseline))
+    assert failure.notes == (
+        "already failing before the work began: test_old.py::test_red",
+        "new: test_calc.py::test_red",
+    )
+
+
+@pytest.mark.demand("D8.j")
+def test_a_person_can_accept_old_failures_but_never_new_ones(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repo", {"test_old.py": RED})
+    base = git(folder, "rev-parse", "HEAD")
+    baseline = take_baseline(plan(), folder, run_plainly)
+    accepting = plan(accept_already_failing=True)
+    write(folder, GOOD)
+    commit(folder, "WP01: Add")
+    assert not gather_evidence(accepting, work_since(folder, base), run_plainly).passed
+    assert gather_evidence(accepting, work_since(folder, base), run_plainly, baseline).passed
+    write(folder, {"test_new.py": RED})
+    commit(folder, "WP01: Break")
+    assert not gather_evidence(accepting, work_since(folder, base), run_plainly, baseline).passed
+
+
+@pytest.mark.demand("D8.j")
+def test_a_linter_that_failed_before_says_what_is_new(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repo", {"old.txt": "old.txt:7: bad\n"})
+    base = git(folder, "rev-parse", "HEAD")
+    linting = plan(commands={"test": QUICK, "lint": "cat *.txt; exit 1"})
+    baseline = take_baseline(linting, folder, run_plainly)
+    write(folder, {**GOOD, "old.txt": "old.txt:9: bad\n", "new.txt": "new.txt:1: worse\n"})
+    commit(folder, "WP01: Add")
+    failure = only_failure(gather_evidence(linting, work_since(folder, base), run_plainly, baseline))
+    assert failure.notes == ("already failing before the work began", "not in its output then: new.txt:1: worse")
+
+
+@pytest.mark.demand("D8.j")
+def test_fewer_tests_than_before_are_pointed_out(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repo", {"test_old.py": "def test_a(): pass\ndef test_b(): pass\n"})
+    base = git(folder, "rev-parse", "HEAD")
+    baseline = take_baseline(plan(), folder, run_plainly)
+    write(folder, GOOD)
+    (folder / "test_old.py").unlink()
+    commit(folder, "WP01: Add")
+    test = gather_evidence(plan(), work_since(folder, base), run_plainly, baseline).check("test")
+    assert test is not None
+    assert "1 tests ran, 2 before" in test.notes[0]
+
+
+PROGRAM = "#!/bin/sh\\necho checked\\n"
+SETUP = f"mkdir -p .venv/bin; printf '{PROGRAM}' > .venv/bin/type-checker; chmod +x .venv/bin/type-checker"
+
+
+@pytest.mark.demand("D8.h")
+def test_programs_that_the_setup_installed_are_found(tmp_path: Path) -> None:
+    commands = {"setup": SETUP, "test": QUICK, "typecheck": "type-checker"}
+    evidence = checked(done(tmp_path), commands=commands)
+    assert evidence.passed, evidence.failures
+
+
+@pytest.mark.demand("D8.h")
+def test_a_setup_runs_once_for_the_same_lock_files_and_command(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    commands = {
+        "setup": f"echo ran >> {log}; mkdir .venv; echo made > .venv/made",
+        "test": f"cat .venv/made && {QUICK}",
+    }
+    cache = SetupCache(tmp_path / "cache")
+    work = done(tmp_path, {**GOOD, "uv.lock": "1\n", ".gitignore": ".venv/\n__pycache__/\n"})
+    folder = work.checkout
+
+    def runs(setup: str = commands["setup"]) -> int:
+        git(folder, "clean", "-xdfq")
+        evidence = gather_evidence(plan(commands={**commands, "setup": setup}), work, run_plainly, None, cache)
+        assert evidence.passed, evidence.failures
+        return len(log.read_text().splitlines())
+
+    assert runs() == 1
+    assert runs() == 2, "a tree that an agent wrote must not fill the cache"
+    git(folder, "clean", "-xdfq")
+    take_baseline(plan(commands=commands), folder, run_plainly, cache)
+    assert runs() == 3
+    assert runs() == 3
+    assert runs(commands["setup"] + "; true") == 4
+    write(folder, {"uv.lock": "2\n"})
+    commit(folder, "WP01: Lock")
+    work = work_since(folder, git(folder, "rev-list", "--max-parents=0", "HEAD"))
+    assert runs() == 5
+
+
+@pytest.mark.demand("D8.h")
+def test_only_the_setup_is_given_the_network(tmp_path: Path) -> None:
+    asked: dict[str, bool] = {}
+
+    def run(command: Command) -> Ran:
+        asked[command.argv[-1]] = command.network
+        return run_plainly(command)
+
+    gather_evidence(plan(commands={"setup": "true", "lint": "true #", "test": QUICK}), done(tmp_path), run)
+    assert asked == {"true": True, "true #": False, QUICK: False}
+
+
+def test_output_in_the_evidence_is_bounded_and_harmless(tmp_path: Path) -> None:
+    first = "print('\\x1b]0;title\\x07\\x1b[31mred\\x9b2J\\rover' + 'x' * 1000)"
+    noise = f'python -c "{first}; [print(i) for i in range(9999)]"'
+    check = checked(done(tmp_path), commands={"test": QUICK, "lint": noise}).check("lint")
+    assert check is not None
+    assert len(check.excerpt) < 100 * 310
+    assert not {"\x1b", "\x07", "\x9b", "\r"} & set(check.excerpt)
+    assert "lines left out" in check.excerpt
+    assert check.excerpt.endswith("9998")

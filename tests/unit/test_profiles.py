@@ -1,0 +1,193 @@
+"""Language profiles: what they add, which one fits, what is run, and how tests are counted (D2, D8)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from phasegate.errors import ConfigError
+from phasegate.prompts.package_writer import Plan, write
+from phasegate.prompts.profiles import all_profiles, load_profile
+from phasegate.rules.profile import commands_of, detect, executed_tests, files_asked
+from phasegate.rules.scope import LITTER, LOCK_FILES
+from phasegate.rules.work_package import PROFILES, Checks
+from support.packages import login_plan, minimal
+
+# The Rust section of the dispatch specification, word for word.
+RUST_SECTION = """## Rust Context
+
+### Workspace Layout
+
+```
+crates/
+├── agileplus-domain/ ← Core entities, no external deps
+├── agileplus-cli/ ← Binary crate, uses engine
+├── agileplus-engine/ ← Orchestration, uses adapters
+├── agileplus-sqlite/ ← StoragePort impl
+└── agileplus-git/ ← VcsPort impl
+```
+
+### Dependency Constraints
+
+- `serde` v1, `tokio` v1, `sqlx` v0.7 — workspace-level, do NOT change versions
+- New dependencies require governance exception if not in `Cargo.toml` already
+- Use `workspace.dependencies` for shared crates
+
+### Compilation & Test Commands
+
+```bash
+cargo check # Type check only (fast)
+cargo build -p agileplus-domain # Build a specific crate
+cargo test -p agileplus-domain # Test a specific crate
+cargo test --all # Test entire workspace
+cargo clippy -- -D warnings # Lint (warnings as errors)
+cargo fmt --check # Formatting check
+```
+
+### Code Style
+
+- No `unwrap()` in library code — use `?` or explicit `match`
+- `thiserror` for error types, `anyhow` only in binary crates
+- `async/await` for all I/O operations
+- `tracing::instrument` on public async functions
+- Test module `#[cfg(test)] mod tests { }` inline with code
+"""
+
+
+@pytest.mark.demand("D2.e")
+def test_the_rust_profile_says_what_the_specification_says() -> None:
+    plan = Plan(
+        created="now",
+        base_branch="main",
+        commands={},
+        profile=load_profile("rust"),
+        layout=RUST_SECTION.split("```")[1].strip("\n"),
+        pinned="`serde` v1, `tokio` v1, `sqlx` v0.7",
+        language_package="agileplus-domain",
+    )
+    document = write(minimal(profile="rust"), plan)
+    assert f"\n{RUST_SECTION}\n## Multi-Agent Coordination\n" in document
+
+
+@pytest.mark.demand("D2.e", "D2.f")
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_adds_layout_constraints_commands_and_style(name: str) -> None:
+    profile = load_profile(name)
+    document = write(minimal(profile=name), login_plan(profile))
+    section = document.partition(f"## {profile.title} Context\n")[2]
+    headings = re.findall(r"^### (.*)$", section, re.MULTILINE)
+    assert headings == ["Workspace Layout", "Dependency Constraints", "Compilation & Test Commands", "Code Style"]
+    assert len(profile.constraints) >= 3
+    assert len(profile.reference_commands) >= 5
+    assert len(profile.style) >= 5
+    assert "{{" not in section
+    assert set(profile.lock_files) <= LOCK_FILES
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["Cargo.toml", "README.md"], "rust"),
+        (["go.mod"], "go"),
+        (["package.json"], "typescript"),
+        (["package.json", "tsconfig.json"], "typescript"),
+        (["pyproject.toml"], "python"),
+        (["requirements.txt"], "python"),
+        (["pyproject.toml", "package.json"], "python"),
+        (["tsconfig.json", "pyproject.toml"], "typescript"),
+        (["Cargo.toml", "pyproject.toml"], "rust"),
+        (["cargo.toml"], None),
+        (["src/", "README.md"], None),
+        ([], None),
+    ],
+)
+def test_the_profile_is_told_by_the_files_at_the_root(files: list[str], expected: str | None) -> None:
+    found = detect(all_profiles(), files)
+    assert (found.name if found else None) == expected
+
+
+def test_an_unknown_profile_is_an_error_with_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match="did you mean `python`"):
+        load_profile("pyhton")
+
+
+@pytest.mark.demand("D8.i")
+def test_only_commands_that_the_project_has_are_asked_for() -> None:
+    profile = load_profile("typescript")
+    scripts = '{"scripts": {"test": "vitest run", "lint": ""}}'
+    root = {"package.json": scripts, "package-lock.json": ""}
+    assert files_asked(profile) == {"package.json"}
+    assert commands_of(profile, root, Checks()) == {
+        "setup": "npm ci",
+        "test": "npm run test",
+        "coverage": "npm run test -- --coverage",
+    }
+    assert "typecheck" in commands_of(profile, {**root, "tsconfig.json": ""}, Checks())
+
+
+@pytest.mark.demand("D8.i")
+def test_a_package_s_own_commands_come_first_and_an_empty_one_stays_empty() -> None:
+    root = {"pyproject.toml": "[tool.ruff]\nline-length = 100\n[tool.mypy]\nstrict = true\n"}
+    profile = load_profile("python")
+    assert commands_of(profile, root, Checks())["lint"] == "ruff check ."
+    found = commands_of(profile, root, Checks(lint="", test="make test"))
+    assert (found["lint"], found["test"], found["typecheck"]) == ("", "make test", "mypy .")
+    assert commands_of(None, root, Checks(test="make test")) == {"test": "make test"}
+    assert commands_of(None, root, Checks()) == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"scripts": []}', "[" * 100_000, '{"scripts": {"lint": null}}'])
+def test_a_file_that_cannot_be_read_has_no_commands(text: str) -> None:
+    assert "lint" not in commands_of(load_profile("typescript"), {"package.json": text}, Checks())
+
+
+@pytest.mark.demand("D8.b")
+@pytest.mark.parametrize(
+    ("name", "output", "count"),
+    [
+        ("python", "....\n4 passed in 0.12s\n", 4),
+        ("python", "=== 2 failed, 3 passed, 1 skipped, 1 warning in 65.00s (0:01:05) ===\n", 5),
+        ("python", "\x1b[32m\x1b[1m7 passed\x1b[0m\x1b[32m in 0.01s\x1b[0m\n", 7),
+        ("python", "no tests ran in 0.01s\n", 0),
+        ("python", "3 skipped in 0.01s\n", 0),
+        ("python", "3 deselected in 0.01s\n", 0),
+        ("python", "1 error in 0.10s\n", 1),
+        ("python", "...\n-----\nRan 5 tests in 0.001s\n\nOK\n", 5),
+        ("python", "Ran 0 tests in 0.000s\n", 0),
+        (
+            "rust",
+            "test result: ok. 3 passed; 0 failed; 1 ignored\n\ntest result: FAILED. 2 passed; 1 failed; 0 ignored\n",
+            6,
+        ),
+        ("rust", "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured\n", 0),
+        ("rust", "     Summary [   0.5s] 42 tests run: 42 passed, 0 skipped\n", 42),
+        ("typescript", "Tests:       1 failed, 41 passed, 42 total\n", 42),
+        ("typescript", "Tests:       3 skipped, 3 total\n", 0),
+        ("typescript", " Test Files  1 passed (1)\n      Tests  2 passed | 1 skipped (3)\n", 2),
+        ("typescript", "\n  12 passing (30ms)\n  1 failing\n", 13),
+        ("typescript", "# tests 4\n# pass 3\n# fail 1\n# skipped 0\n", 4),
+        ("typescript", "ℹ tests 2\nℹ pass 2\nℹ fail 0\n", 2),
+        (
+            "go",
+            "=== RUN   TestA\n--- PASS: TestA (0.0s)\n    --- PASS: TestA/sub (0.0s)\n--- FAIL: TestB (0.0s)\nFAIL\n",
+            3,
+        ),
+        ("go", "--- SKIP: TestA (0.00s)\nok  \texample/a\t0.01s [no tests to run]\n?   \tb\t[no test files]\n", None),
+        ("go", "ok  \texample/a\t0.01s\tcoverage: 80.0% of statements\n", 1),
+        ("python", "all good, trust me\n", None),
+        ("python", "I ran 40 tests and all passed in no time\n", None),
+        ("go", "", None),
+    ],
+)
+def test_executed_tests_are_counted_from_what_the_runner_prints(name: str, output: str, count: int | None) -> None:
+    assert executed_tests(load_profile(name), output) == count
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_patterns_of_a_profile_are_sound(name: str) -> None:
+    profile = load_profile(name)
+    assert all(re.compile(runner.line) and re.compile(runner.number) for runner in profile.runners)
+    assert profile.coverage_reports
+    assert profile.test
+    assert set(profile.litter) & set(LITTER) or name == "go"

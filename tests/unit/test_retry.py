@@ -1,0 +1,110 @@
+"""Which failures are tried again, and when."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phasegate.rules.retry import CAP_S, LONGEST_WAIT_S, Fault, GiveUp, Retry, after_failure, back_off_s, classify
+
+TRANSIENT = [
+    ("npm error code ECONNRESET", Fault.NETWORK),
+    ("fatal: unable to access 'https://x/': Could not resolve host: x", Fault.NETWORK),
+    ("urllib3: Read timed out. (read timeout=15)", Fault.NETWORK),
+    ("dial tcp 10.0.0.1:443: i/o timeout", Fault.NETWORK),
+    ("HTTP 503 Service Unavailable", Fault.NETWORK),
+    ("fatal: Unable to create '/r/.git/index.lock': File exists.", Fault.LOCK),
+    ("sqlite3.OperationalError: database is locked", Fault.LOCK),
+    ("API Error: 429 Too Many Requests", Fault.RATE_LIMIT),
+    ('{"type":"error","error":{"type":"rate_limit_error"}}', Fault.RATE_LIMIT),
+    ("status 429: try again in 30s", Fault.RATE_LIMIT),
+]
+PERMANENT = [
+    "",
+    "SyntaxError: invalid syntax",
+    "FR-AUTH-001 cannot be satisfied",
+    "assert timeout == 30",
+    "the door is locked",
+    "1429 tests",
+    "error in line 429 of the file",
+    "network.py:12: TypeError",
+]
+
+
+@pytest.mark.demand("D10.a")
+@pytest.mark.parametrize(("text", "fault"), TRANSIENT)
+def test_a_failure_that_may_pass_is_recognised(text: str, fault: Fault) -> None:
+    assert classify(1, f"working\n{text}\n") is fault
+
+
+@pytest.mark.demand("D10.b")
+@pytest.mark.parametrize("text", PERMANENT)
+def test_any_other_failure_is_permanent(text: str) -> None:
+    assert classify(1, text) is Fault.PERMANENT
+
+
+@pytest.mark.demand("D10.a")
+def test_a_program_can_ask_to_be_called_again() -> None:
+    assert classify(75, "") is Fault.TEMPORARY
+
+
+@pytest.mark.demand("D10.b")
+def test_a_run_that_was_killed_is_not_tried_again() -> None:
+    assert classify(None, "ECONNRESET") is Fault.PERMANENT
+
+
+def test_only_the_end_of_the_output_is_asked() -> None:
+    assert classify(1, "ECONNRESET" + "x" * 100_000) is Fault.PERMANENT
+
+
+@pytest.mark.demand("D10.a")
+@given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
+def test_the_wait_grows_up_to_a_cap_and_is_never_negative(attempt: int, chance: float) -> None:
+    wait_s = back_off_s(attempt, chance)
+    assert 0 <= wait_s <= CAP_S
+    assert wait_s <= back_off_s(attempt + 1, chance)
+
+
+@pytest.mark.demand("D10.a")
+def test_the_whole_wait_is_jitter() -> None:
+    assert back_off_s(3, 0.0) == 0
+    assert back_off_s(3, 0.5) == 4
+    assert [back_off_s(n, 1.0) for n in (1, 2, 3, 4)] == [2, 4, 8, 16]
+
+
+@pytest.mark.demand("D10.a", "D10.b")
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault.is_transient])
+def test_a_transient_failure_is_retried_up_to_the_limit(fault: Fault) -> None:
+    assert [type(after_failure(fault, attempt, 3, 0.5)) for attempt in (1, 2, 3, 4)] == [Retry, Retry, Retry, GiveUp]
+    assert isinstance(after_failure(fault, 1, 0, 0.5), GiveUp)
+
+
+@pytest.mark.demand("D10.b")
+def test_a_permanent_failure_stops_at_once_with_reason_and_remediation() -> None:
+    end = after_failure(Fault.PERMANENT, 1, 3, 0.5)
+    assert isinstance(end, GiveUp)
+    assert end.reason
+    assert end.remediation
+
+
+@pytest.mark.demand("D10.a")
+def test_a_rate_limit_is_waited_for_unless_it_is_too_far_off() -> None:
+    waiting = after_failure(Fault.RATE_LIMIT, 1, 3, 0.5, resets_in_s=90)
+    assert waiting == Retry(91.0, "rate limit: try 2 of 4")
+    assert isinstance(after_failure(Fault.RATE_LIMIT, 1, 3, 0.5, resets_in_s=LONGEST_WAIT_S + 1), GiveUp)
+    assert after_failure(Fault.RATE_LIMIT, 1, 3, 0.5, resets_in_s=float("nan")) == Retry(1.0, "rate limit: try 2 of 4")
+    assert isinstance(after_failure(Fault.RATE_LIMIT, 1, 3, 0.5, resets_in_s=float("inf")), GiveUp)
+    assert after_failure(Fault.RATE_LIMIT, 1, 3, 0.5, resets_in_s=-5) == Retry(1.0, "rate limit: try 2 of 4")
+
+
+def test_classifying_grows_with_the_text_at_most() -> None:
+    def cost_s(size: int) -> float:
+        started_s = time.process_time()
+        for text in ("http " * size, "status" + " :=/.0" * size, "rate limit " * size, "could not get " * size):
+            classify(1, text)
+        return time.process_time() - started_s
+
+    assert min(cost_s(80_000) for _ in range(3)) < 10 * min(cost_s(10_000) for _ in range(3)) + 0.05

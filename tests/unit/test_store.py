@@ -1,0 +1,443 @@
+"""The store: durable steps, one writer at a time, refused when it is not what it was."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
+from phasegate.record import heads
+from phasegate.record.audit import verify
+from phasegate.record.location import Location
+from phasegate.record.lock import feature_holder, feature_lock, repository_lock
+from phasegate.record.reader import Reader, read_store
+from phasegate.record.row_events import job_ended, job_started, package_changed
+from phasegate.record.rows import Event, Job, Package
+from phasegate.record.schema import SCHEMA, Schema
+from phasegate.record.store import MovedOn, open_store
+from support.record import FEATURE, STORE_ID, TS, append_numbers, event, make_record, make_repository, open_record
+
+WRITER = """
+import sys
+from pathlib import Path
+from phasegate.record.location import Location
+from phasegate.record.rows import Event
+from phasegate.record.store import MovedOn, open_store
+root, state, times = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+with open_store(Location(root, root / ".git", state), "unused", "now") as store:
+    for _ in range(times):
+        while True:
+            seq = store.seq("counter")
+            last = [int(event.payload) for event in store.events("counter", seq - 1)]
+            try:
+                store.append("counter", seq, "now", [Event("count", str(last[0] + 1 if last else 1).encode())])
+                break
+            except MovedOn:
+                pass
+"""
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Location:
+    return make_repository(tmp_path)
+
+
+@pytest.fixture
+def reader(location: Location) -> Iterator[Reader]:
+    make_record(location)
+    found = read_store(location)
+    assert found is not None
+    with found:
+        yield found
+
+
+def test_nothing_recorded_is_no_store(location: Location) -> None:
+    assert read_store(location) is None
+
+
+def test_events_come_back_as_they_were_appended(location: Location) -> None:
+    with open_record(location) as store:
+        assert store.append(FEATURE, 0, TS, [event(1), event(2)]) == 2
+        assert store.append("002-other", 0, TS, [event(3)]) == 1
+        assert store.append(FEATURE, 2, TS, [event(4)]) == 3
+    with open_record(location) as store:
+        assert [recorded.seq for recorded in store.events(FEATURE)] == [1, 2, 3]
+        assert [recorded.payload for recorded in store.events(FEATURE, after_seq=2)] == [b'{"number": 4}']
+        assert [recorded.position for recorded in store.events_since(2)] == [3, 4]
+        assert store.features() == [FEATURE, "002-other"]
+        assert store.seq(FEATURE) == 3
+
+
+@pytest.mark.demand("W5.a")
+def test_of_two_writers_that_saw_the_same_step_one_is_refused(location: Location) -> None:
+    with open_record(location) as one, open_record(location) as other:
+        append_numbers(one, range(3))
+        one.append(FEATURE, 3, TS, [event(1)])
+        with pytest.raises(MovedOn):
+            other.append(FEATURE, 3, TS, [event(2)])
+        assert [recorded.payload for recorded in other.events(FEATURE, after_seq=3)] == [b'{"number": 1}']
+
+
+def count_with_processes(location: Location, writers: int, times: int) -> list[int]:
+    open_record(location).__exit__()
+    command = [sys.executable, "-c", WRITER, str(location.root), str(location.state_home), str(times)]
+    running = [subprocess.Popen(command) for _ in range(writers)]
+    assert [process.wait() for process in running] == [0] * writers
+    with open_record(location) as store:
+        return [int(recorded.payload) for recorded in store.events("counter")]
+
+
+@pytest.mark.demand("W5.c")
+def test_eight_processes_lose_no_update(location: Location) -> None:
+    assert count_with_processes(location, 8, 12) == list(range(1, 97))
+
+
+@pytest.mark.long
+@pytest.mark.demand("W5.c")
+def test_eight_processes_of_a_thousand_updates_lose_none(location: Location) -> None:
+    assert count_with_processes(location, 8, 1000) == list(range(1, 8001))
+
+
+def test_without_the_expected_number_updates_are_lost(tmp_path: Path) -> None:
+    """The control: read, add one, write, without comparing, loses what came in between."""
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    seen_by_one, seen_by_other = int(counter.read_text()), int(counter.read_text())
+    counter.write_text(str(seen_by_one + 1))
+    counter.write_text(str(seen_by_other + 1))
+    assert counter.read_text() == "1"
+
+
+def test_packages_and_jobs_are_shown_as_their_last_event_left_them(location: Location) -> None:
+    job = Job(FEATURE, "job-1", "WP01", "06-implementation", 1, "claude", TS)
+    with open_record(location) as store:
+        for state in ("PLANNED", "DOING"):
+            store.append_now(FEATURE, TS, [package_changed(Package(FEATURE, "WP01", "Form", state))])
+        store.append_now(FEATURE, TS, [job_started(job)])
+        assert store.job("job-1") == job
+        ended = job._replace(ended=TS, outcome="done", logs="a.log\nb.log")
+        store.append_now(FEATURE, TS, [job_ended(ended)])
+        assert store.packages(FEATURE) == [Package(FEATURE, "WP01", "Form", "DOING")]
+        assert store.jobs(FEATURE) == [ended]
+        assert store.job("another") is None
+
+
+def test_threads_that_share_a_store_see_whole_steps_only(location: Location) -> None:
+    with open_record(location) as store:
+
+        def work(name: int) -> None:
+            for number in range(10):
+                store.append_now(FEATURE, TS, [event(number), event(name)])
+
+        workers = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for worker in workers:
+            worker.start()
+        seen = [len(list(store.events(FEATURE))) for _ in range(60)]
+        for worker in workers:
+            worker.join()
+        assert all(number % 2 == 0 for number in seen)
+        assert store.seq(FEATURE) == 80
+
+
+def test_the_file_of_heads_stays_small_and_keeps_what_counts(
+    location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "COMPACT_BEYOND_BYTES", 1000)
+    with open_record(location) as store:
+        append_numbers(store, range(20))
+        store.anchor()
+        shutil.copytree(location.folder, tmp_path / "older")
+        append_numbers(store, range(20))
+        assert store.heads.path.stat().st_size < 1300
+    assert verify(location).ok
+    shutil.rmtree(location.folder)
+    shutil.copytree(tmp_path / "older", location.folder)
+    assert "entry 21" in verify(location).problems[0].where
+
+
+def test_an_event_cannot_set_another_features_row(location: Location) -> None:
+    with open_record(location) as store:
+        with pytest.raises(ValueError, match="002-other"):
+            store.append_now(FEATURE, TS, [package_changed(Package("002-other", "WP01", "Form", "DONE"))])
+        with pytest.raises(ValueError, match="lacks, or has besides, the field id"):
+            store.append_now(FEATURE, TS, [Event("package.changed", b'{"feature": "001-user-login"}')])
+        assert store.seq(FEATURE) == 0
+
+
+@pytest.mark.parametrize("slug", ["..", ".git", "con", "a/b", "a\nb", "-x"])
+def test_a_feature_is_named_by_a_slug(location: Location, slug: str) -> None:
+    with open_record(location) as store, pytest.raises(ConfigError):
+        store.append(slug, 0, TS, [event(1)])
+
+
+def test_reading_the_state_of_packages_grows_with_their_number(location: Location) -> None:
+    with open_record(location) as store:
+
+        def fill(packages: int) -> str:
+            feature = f"{packages}-packages"
+            rows = [package_changed(Package(feature, f"WP{n}", "a title", "DOING")) for n in range(packages)]
+            store.append_now(feature, TS, rows)
+            return feature
+
+        def cpu_s(feature: str) -> float:
+            started = time.process_time()
+            store.packages(feature)
+            return time.process_time() - started
+
+        few, many = fill(500), fill(4000)
+        assert (len(store.packages(few)), len(store.packages(many))) == (500, 4000)
+        gc.disable()  # the collector would go through all that pytest holds
+        rounds = [(cpu_s(few), cpu_s(many)) for _ in range(30)]
+        gc.enable()
+    assert min(slow for _, slow in rounds) < 10 * min(quick for quick, _ in rounds)
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def refuses(location: Location) -> bool:
+    """The store refuses for writing with a message, and its bytes are left as they were."""
+    before = location.store.read_bytes() if location.store.is_file() else b""
+    try:
+        with open_record(location) as store:
+            list(store.links())
+    except StateConflict as error:
+        after = location.store.read_bytes() if location.store.is_file() else b""
+        return str(location.store) in error.message and before == after
+    return False
+
+
+@pytest.mark.demand("W5.c")
+@pytest.mark.parametrize("content", [b"", b"\0", b"\0" * 40_000, b"not a store", b"SQLite format 3\0" + b"\0" * 5000])
+def test_a_damaged_store_is_refused_and_left_as_it_is(location: Location, content: bytes) -> None:
+    make_record(location)
+    location.store.write_bytes(content)
+    with closing(sqlite3.connect(":memory:")) as control:
+        control.execute("CREATE TABLE event (x)")
+    assert refuses(location)
+
+
+def truncated_at(location: Location, offsets: list[int]) -> None:
+    whole = location.store.read_bytes()
+    assert not refuses(location), "control: the whole store opens"
+    for offset in offsets:
+        location.store.write_bytes(whole[:offset])
+        for suffix in ("-wal", "-shm"):
+            location.store.with_name(location.store.name + suffix).unlink(missing_ok=True)
+        assert refuses(location), offset
+
+
+def test_a_store_cut_off_at_any_page_is_refused(location: Location) -> None:
+    make_record(location)
+    size = location.store.stat().st_size
+    pages = range(0, size, 4096)
+    truncated_at(location, sorted({0, 1, 15, 16, 99, 100, size - 1, *pages, *(page + 7 for page in pages)} - {size}))
+
+
+@pytest.mark.long
+def test_a_store_cut_off_at_any_byte_is_refused(location: Location) -> None:
+    make_record(location)
+    truncated_at(location, list(range(location.store.stat().st_size)))
+
+
+def test_sqlite_alone_takes_an_empty_file_for_a_new_store(tmp_path: Path) -> None:
+    """The control: this is what `never starts empty` protects from."""
+    empty = tmp_path / "store.db"
+    empty.touch()
+    with closing(sqlite3.connect(empty)) as connection:
+        connection.execute("CREATE TABLE event (x)")
+        assert connection.execute("SELECT count(*) FROM event").fetchone() == (0,)
+
+
+def test_a_store_that_is_gone_does_not_start_empty(location: Location) -> None:
+    make_record(location)
+    shutil.rmtree(location.folder)
+    with pytest.raises(StateConflict, match=r"is missing, and 1[0-9] entries were recorded"):
+        open_record(location)
+    assert not location.store.exists()
+
+
+def test_one_can_start_over_on_purpose(location: Location) -> None:
+    make_record(location)
+    shutil.rmtree(location.folder)
+    subprocess.run(["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True)
+    with open_store(location, "another-id", TS) as store:
+        append_numbers(store, [1])
+    assert verify(location).ok
+
+
+def test_a_store_that_is_replaced_while_in_use_is_not_written_any_more(location: Location, tmp_path: Path) -> None:
+    make_record(location)
+    shutil.copytree(location.folder, tmp_path / "copy")
+    with open_record(location) as store:
+        shutil.rmtree(location.folder)
+        shutil.copytree(tmp_path / "copy", location.folder)
+        with pytest.raises(StateConflict, match="replaced while it was in use"):
+            append_numbers(store, [1])
+    assert verify(location).ok, "what was put back is what there was"
+
+
+@pytest.mark.parametrize("store_id", ["../../x", "another-id"])
+def test_a_store_that_claims_another_identity_is_refused(location: Location, store_id: str) -> None:
+    make_record(location)
+    before = set(location.state_home.rglob("*"))
+    with closing(sqlite3.connect(location.store)) as connection, connection:
+        connection.execute("UPDATE meta SET value = ?", (store_id,))
+    with pytest.raises(StateConflict):
+        open_record(location)
+    assert not verify(location).ok
+    assert set(location.state_home.rglob("*")) == before
+
+
+def test_a_foreign_database_is_refused(location: Location) -> None:
+    make_record(location)
+    location.store.unlink()
+    with closing(sqlite3.connect(location.store)) as connection:
+        connection.execute("CREATE TABLE event (position, feature, seq, ts, kind, payload, hash)")
+    assert refuses(location)
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_what_is_no_file_is_refused(location: Location, tmp_path: Path, kind: str) -> None:
+    make_record(location)
+    moved = tmp_path / "moved.db"
+    location.store.rename(moved)
+    if kind == "link":
+        location.store.symlink_to(moved)
+    else:
+        location.store.mkdir()
+    with pytest.raises(StateConflict, match="not a plain file"):
+        open_record(location)
+
+
+@pytest.mark.parametrize(
+    "what", ["TRIGGER t AFTER INSERT ON event BEGIN DELETE FROM package; END", "VIEW v AS SELECT 1"]
+)
+def test_a_store_with_code_in_it_is_refused(location: Location, what: str) -> None:
+    make_record(location)
+    with closing(sqlite3.connect(location.store)) as connection, connection:
+        connection.execute(f"CREATE {what}")
+    assert refuses(location)
+
+
+def test_a_write_ahead_log_that_lost_its_end_is_refused(location: Location, tmp_path: Path) -> None:
+    make_record(location)
+    copy = tmp_path / "copy"
+    with open_record(location) as store:
+        append_numbers(store, range(4))
+        shutil.copytree(location.folder, copy)
+        append_numbers(store, range(1))
+    shutil.rmtree(location.folder)
+    shutil.copytree(copy, location.folder)
+    with closing(sqlite3.connect(location.store)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",), "control: SQLite sees nothing"
+    with pytest.raises(StateConflict, match="not the head kept in"):
+        open_record(location)
+
+
+def test_a_state_directory_that_cannot_be_written_is_named(location: Location) -> None:
+    location.state_home.parent.mkdir()
+    location.state_home.write_text("a file in its place")
+    with pytest.raises(EnvironmentUnavailable, match="cannot be used"):
+        open_record(location)
+
+
+# --- versions -------------------------------------------------------------------------------------------------------
+
+NEXT = Schema(2, SCHEMA.create + "CREATE TABLE added (x);", {1: "CREATE TABLE added (x); INSERT INTO added VALUES (7)"})
+
+
+def test_an_older_store_is_moved_on_after_a_backup(location: Location) -> None:
+    make_record(location)
+    with open_record(location) as store:
+        links = list(store.links())
+    with open_store(location, STORE_ID, TS, NEXT) as store:
+        assert list(store.links()) == links
+        append_numbers(store, [1])
+    with closing(sqlite3.connect(location.store)) as connection:
+        assert connection.execute("SELECT x FROM added").fetchone() == (7,)
+    backup = location.store.with_name("store.db.version-1")
+    with closing(sqlite3.connect(backup)) as connection:
+        assert connection.execute("SELECT count(*) FROM event").fetchone() == (len(links),)
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_a_newer_store_is_refused_and_left_as_it_is(location: Location) -> None:
+    with open_store(location, STORE_ID, TS, NEXT) as store:
+        append_numbers(store, range(3))
+    before = location.store.read_bytes()
+    with pytest.raises(StateConflict, match="version 2"):
+        open_record(location)
+    with pytest.raises(StateConflict, match="version 2"):
+        read_store(location)
+    assert location.store.read_bytes() == before
+
+
+def test_a_migration_that_fails_leaves_the_old_store(location: Location) -> None:
+    make_record(location)
+    broken = Schema(2, "", {1: "CREATE TABLE added (x); INSERT INTO nowhere VALUES (1)"})
+    with pytest.raises(StateConflict):
+        open_store(location, STORE_ID, TS, broken)
+    with open_record(location) as store:
+        assert store.seq(FEATURE) > 0
+
+
+# --- locks ----------------------------------------------------------------------------------------------------------
+
+HOLDER = """
+import sys
+from pathlib import Path
+from phasegate.record.lock import feature_lock
+with feature_lock(Path(sys.argv[1]), "001-login", "phasegate run", "2026-03-01"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.demand("W4.e", "W4.h")
+def test_a_second_process_is_refused_a_feature_and_told_who_has_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with (
+            pytest.raises(StateConflict, match=rf"process {holder.pid} \(phasegate run\) since 2026-03-01"),
+            feature_lock(tmp_path, "001-login", "phasegate run", "later"),
+        ):
+            pass
+        with feature_lock(tmp_path, "002-other", "phasegate run", "now"):
+            pass  # another feature does not wait
+        found = feature_holder(tmp_path, "001-login")
+        assert found is not None
+        assert found.pid == holder.pid
+        holder.kill()
+    with feature_lock(tmp_path, "001-login", "phasegate run", "now"):
+        pass  # a lock does not outlive its process
+    assert feature_holder(tmp_path, "001-login") is None
+    assert feature_holder(tmp_path, "never-seen") is None
+
+
+@pytest.mark.demand("W4.i")
+def test_the_repository_lock_waits_and_then_says_so(tmp_path: Path) -> None:
+    with repository_lock(tmp_path, "git"):
+        with pytest.raises(StateConflict, match="git lock"), repository_lock(tmp_path, "git", timeout_s=0.02):
+            pass
+        with repository_lock(tmp_path, "other", timeout_s=0.02):
+            pass
+    with repository_lock(tmp_path, "git", timeout_s=0.02):
+        pass
+
+
+def test_a_read_only_view_of_the_store_sees_packages_and_jobs(reader: Reader) -> None:
+    assert [package.state for package in reader.packages(FEATURE)] == ["DONE", "DOING"]
+    assert [job.id for job in reader.jobs(FEATURE)] == ["job-a", "job-b"]

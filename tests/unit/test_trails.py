@@ -1,0 +1,211 @@
+"""Writing trails: one file a job, durable together, small in memory and on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from phasegate.doors.cli import run
+from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.record import trails as trails_module
+from phasegate.record.audit import verify
+from phasegate.record.group_commit import GroupCommit
+from phasegate.record.location import Location
+from phasegate.record.recovery import recover
+from phasegate.record.row_events import job_started
+from phasegate.record.rows import Job
+from phasegate.record.trails import Trails
+from support.record import FEATURE, TS, make_record, make_repository, open_record, run_job, trail_of, wrote
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Location:
+    return make_repository(tmp_path)
+
+
+@pytest.mark.demand("D13.c")
+def test_a_trail_is_kept_by_feature_and_job(location: Location) -> None:
+    make_record(location, trail_lines=3)
+    path = location.root / ".phasegate" / "audit" / FEATURE / "job-a.jsonl"
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [entry["path"] for entry in entries] == ["src/0.py", "src/1.py", "src/2.py"]
+    assert {entry["job"] for entry in entries} == {"job-a"}
+
+
+def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = 0
+    real = os.fsync
+
+    def counted(descriptor: int) -> None:
+        nonlocal synced
+        synced += 1
+        real(descriptor)
+
+    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+        jobs = [f"job-{number}" for number in range(8)]
+        for job in jobs:
+            store.append_now(FEATURE, TS, [job_started(Job(FEATURE, job, "WP01", "06", 1, "x", TS))])
+            trails.open(FEATURE, job)
+
+        def work(job: str) -> None:
+            for number in range(50):
+                trails.write(job, TS, wrote("a.py", number))
+
+        monkeypatch.setattr(os, "fsync", counted)
+        workers = [threading.Thread(target=work, args=(job,)) for job in jobs]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert synced < 400 / 2.5, "one fsync an entry would be 400"
+    for job in jobs:
+        assert [json.loads(line)["lines"] for line in trail_of(location, job).read_text().splitlines()] == [*range(50)]
+    assert verify(location).ok
+
+
+class Written:
+    """Takes batches; fails the first so many times."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.batches: list[list[int]] = []
+        self.failures = failures
+
+    def __call__(self, items: list[int], durable: Callable[[], None]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(28, "No space left on device")
+        self.batches.append(items)
+        durable()
+
+
+def test_a_lone_thread_does_not_wait_for_others() -> None:
+    written = Written()
+    commit = GroupCommit(written)
+    for number in range(5):
+        commit.submit(lambda number=number: number)  # type: ignore[misc]
+    assert written.batches == [[0], [1], [2], [3], [4]]
+
+
+def test_after_a_failed_write_nothing_claims_to_be_durable() -> None:
+    written = Written(failures=1)
+    commit = GroupCommit(written)
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space"):
+            commit.submit(lambda: 1)
+    assert written.batches == []
+
+
+def test_a_failure_behind_the_durable_point_fails_the_next_and_not_this_one() -> None:
+    def fails_late(items: list[int], durable: Callable[[], None]) -> None:
+        durable()
+        raise OSError(28, "No space left on device")
+
+    commit = GroupCommit(fails_late)
+    commit.submit(lambda: 1)
+    with pytest.raises(OSError, match="No space"):
+        commit.submit(lambda: 2)
+
+
+def test_an_entry_that_cannot_be_made_harms_no_other() -> None:
+    written = Written()
+    commit = GroupCommit(written)
+    with pytest.raises(ZeroDivisionError):
+        commit.submit(lambda: 1 // 0)
+    commit.submit(lambda: 1)
+    assert written.batches == [[1]]
+
+
+def test_the_log_outside_stays_small(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trails_module, "RESTART_BEYOND_BYTES", 4000)
+    with open_record(location) as store:
+        for id_ in ("job-a", "job-b"):
+            store.append_now(FEATURE, TS, [job_started(Job(FEATURE, id_, "WP01", "06", 1, "x", TS))])
+        with Trails.create(location, store.heads.folder, "w") as trails:
+            trails.open(FEATURE, "job-a")
+            trails.open(FEATURE, "job-b")
+            for number in range(60):
+                trails.write("job-a", TS, wrote("a.py", number))
+                assert verify(location).ok if number % 20 == 0 else True
+            (log,) = store.heads.folder.glob("trails-*.log")
+            assert log.stat().st_size < 5000
+        assert verify(location).ok
+        assert [found.problem for found in recover(store, location, "r", TS)] == ["", ""]
+        assert list(store.heads.folder.glob("trails-*")) == []
+    assert verify(location).ok
+    assert trail_of(location).read_text().count("\n") == 61
+
+
+def test_a_job_has_one_trail(location: Location) -> None:
+    with open_record(location) as store:
+        run_job(location, store, "job-a", 1)
+        with Trails.create(location, store.heads.folder, "w") as trails, pytest.raises(StateConflict, match="exists"):
+            trails.open(FEATURE, "job-a")
+
+
+def test_a_pipe_in_place_of_a_trail_is_an_error_and_no_wait(location: Location) -> None:
+    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-p", "WP01", "06", 1, "x", TS))])
+        trails.open(FEATURE, "job-p")
+        trail_of(location, "job-p").parent.mkdir()
+        os.mkfifo(trail_of(location, "job-p"))
+        trails.write("job-p", TS, wrote("a.py", 1))  # durable in the log; the file comes after it
+        with pytest.raises(EnvironmentUnavailable, match="cannot be written"):
+            trails.write("job-p", TS, wrote("a.py", 2))
+        with pytest.raises(EnvironmentUnavailable, match="to its end"):
+            trails.close("job-p")
+
+
+def test_a_trail_whose_log_was_lost_is_closed_as_unwitnessed(location: Location) -> None:
+    with open_record(location) as store:
+        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-c", "WP01", "06", 1, "x", TS))])
+        with Trails.create(location, store.heads.folder, "w") as trails:
+            trails.open(FEATURE, "job-c")
+            trails.write("job-c", TS, wrote("a.py", 1))
+        for log in store.heads.folder.glob("trails-*"):
+            log.unlink()
+        with trail_of(location, "job-c").open("ab") as file:
+            file.write(b'{"torn')
+        assert "cannot be checked" in verify(location).problems[0].why
+        (found,) = recover(store, location, "r", TS)
+        assert (found.torn_bytes, found.problem) == (6, "")
+    report = verify(location)
+    assert report.ok
+    assert "unwitnessed" in report.notes[0]
+
+
+def test_the_trails_are_shown(
+    location: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_record(location, trail_lines=2)
+    monkeypatch.chdir(location.root)
+    monkeypatch.setenv("XDG_STATE_HOME", str(location.state_home.parent))
+    assert run(["audit", "show"]) == 0
+    assert f"{FEATURE}/job-a  2 entries" in capsys.readouterr().out
+    assert run(["audit", "show", "--feature", "002-none", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"trails": []}
+    assert run(["audit", "show", "--job", "job-a"]) == 0
+    assert f'{TS}  agent:claude-code  write_file  observed  {{"path":"src/0.py","lines":0}}' in capsys.readouterr().out
+    assert run(["audit", "show", "--job", "job-", "--json"]) == 2
+    assert "2 trails begin" in capsys.readouterr().err
+    assert run(["audit", "show", "--chain", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["chain"][0]["payload"] == {"number": 0}
+
+
+def test_what_is_shown_cannot_command_a_terminal(
+    location: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-t", "WP01", "06", 1, "x\x1b[2J", TS))])
+        trails.open(FEATURE, "job-t")
+        trails.write("job-t", TS, wrote("a\x1b]0;owned\x07\x9b2J\r.py", 1))
+    trail_of(location, "job-t").write_bytes(trail_of(location, "job-t").read_bytes() + b"\x1b[31mtorn \xff")
+    monkeypatch.chdir(location.root)
+    for arguments in (["--job", "job-t"], ["--chain"], []):
+        assert run(["audit", "show", *arguments]) == 0
+        shown = capsys.readouterr().out
+        assert shown.replace("\n", "").isprintable()
