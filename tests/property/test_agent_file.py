@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +11,7 @@ from phasegate.errors import ConfigError
 from phasegate.prompts.agent_files import due_section, examine
 from phasegate.rules.agent_file import OWN_TITLES, read_agent_file
 from phasegate.rules.markdown import LineKind, main_title, read_kinds, split_lines
+from support.growth import assert_grows_no_faster_than_its_input
 
 FRAGMENTS = st.sampled_from(
     [
@@ -96,19 +95,11 @@ def test_headings_are_where_a_commonmark_parser_sees_them(text: str) -> None:
     assert ours == {token.map[0] for token in opened if token.map}
 
 
-def cpu_of(text: str) -> float:
-    start = time.process_time()
-    examine(text, "mine")
-    return time.process_time() - start
-
-
 @pytest.mark.parametrize(
     "unit", [f"# {title}\n\n- x\n\n" for title in OWN_TITLES] + ["# A\n", "- x\n", "[1]", "  ", "-\t", "- + "]
 )
 def test_time_grows_with_the_text_and_no_faster(unit: str) -> None:
-    small, large = unit * 1_000, unit * 8_000
-    cpu_of(small)
-    assert min(cpu_of(large) for _ in range(3)) <= 12 * min(cpu_of(small) for _ in range(5)) + 0.01
+    assert_grows_no_faster_than_its_input(lambda text: examine(text, "mine"), unit.__mul__, 1_000, 8_000)
 
 
 def test_lists_in_lists_without_end_are_no_trouble() -> None:

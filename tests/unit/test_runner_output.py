@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from phasegate.checks.runner_output import TestRun, read_test_output
+from support.growth import assert_grows_no_faster_than_its_input
 
 RECORDED = Path(__file__).with_name("runner_outputs")
 
@@ -130,12 +130,8 @@ def test_only_the_last_word_of_a_runner_that_speaks_once_counts() -> None:
 
 
 def test_reading_grows_with_the_size_of_the_output() -> None:
-    def cost_s(size: int) -> float:
+    def flooded(size: int) -> str:
         floods = ["1" * size, "Tests: " + "1 a, " * (size // 5), "FAILED " + " - " * (size // 3), "ok " + " " * size]
-        text = "\n".join(f"{flood}\n" * 3 for flood in floods)
-        started_s = time.process_time()
-        read_test_output(text)
-        return time.process_time() - started_s
+        return "\n".join(f"{flood}\n" * 3 for flood in floods)
 
-    small = min(cost_s(20_000) for _ in range(3))
-    assert min(cost_s(160_000) for _ in range(3)) < 10 * small + 0.05
+    assert_grows_no_faster_than_its_input(read_test_output, flooded, 20_000, 160_000)
