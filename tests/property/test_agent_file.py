@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -47,6 +49,10 @@ def authors_lines(text: str) -> list[str]:
     return [line.text for line in lines if line.text.strip(" \t")]
 
 
+def said_lines(text: str) -> list[str]:
+    return [line.text for line in split_lines(text) if line.text.strip(" \t")]
+
+
 @pytest.mark.demand("N10.h", "N10.m")
 @given(text=st.one_of(documents(), st.text()), name=NAMES)
 def test_twice_gives_the_same_bytes_as_once(text: str, name: str) -> None:
@@ -70,6 +76,20 @@ def test_the_section_is_there_once_and_the_authors_lines_stay(text: str, name: s
     assert [found.text for found in synced.sections] == [due_section(read_agent_file(text), name).text]
     assert authors_lines(examined.text) == authors_lines(text)
     assert (examined.findings == []) == (examined.text == text)
+
+
+@pytest.mark.demand("N10.h", "N10.i")
+@given(text=documents(), below=documents(), name=NAMES)
+def test_no_line_that_is_added_below_a_section_is_lost(text: str, below: str, name: str) -> None:
+    assume(not any(mark in below for mark in (*OWN_TITLES, "\ufeff")))
+    try:
+        longer = f"{examine(text, name).text}\n\n{below}"
+        synced = examine(longer, name)
+    except ConfigError:
+        return
+    before, after = (Counter(said_lines(whole.lstrip("\ufeff"))) for whole in (longer, synced.text))
+    assert before <= after
+    assert examine(synced.text, name).text == synced.text
 
 
 @pytest.mark.demand("N10.h")
