@@ -14,12 +14,13 @@ from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import read as read_package
 from phasegate.rules.feature import SPEC, TASKS, Feature, Placed, Report, check, headings_of
-from phasegate.rules.finding import Finding, visible
+from phasegate.rules.finding import Finding
 from phasegate.rules.front_matter import Malformed, split
 from phasegate.rules.package_fields import Reading
 from phasegate.rules.repo_path import path_problem
 from phasegate.rules.spec_annotations import Spec, read_spec
 from phasegate.rules.tasks import TaskList, parse
+from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import slug_is_safe
 
 LARGEST_DOCUMENT_BYTES = 16 * 1024 * 1024
