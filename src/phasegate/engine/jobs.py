@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,7 +70,14 @@ class Ended(NamedTuple):
     rows: tuple[Event, ...]  # for the journal, in the same step as the end
 
 
-def run_job(project: Project, store: Store, trails: Trails, assigned: Assigned, started: JobRow) -> Ended:
+def run_job(
+    project: Project,
+    store: Store,
+    trails: Trails,
+    assigned: Assigned,
+    started: JobRow,
+    announce: Callable[[Job], None] = lambda cage: None,
+) -> Ended:
     """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
     folder = project.jobs / assigned.job
     folder.mkdir(parents=True, mode=0o700)
@@ -92,7 +99,9 @@ def run_job(project: Project, store: Store, trails: Trails, assigned: Assigned, 
         _note_start(trails, assigned, request, prompt)
         watch = Watch(project, store, assigned.package) if level is Level.NONE else None
         with spool.serving(answerer(project, store, assigned.package)):
-            outcome = Job(request).run()
+            cage = Job(request)
+            announce(cage)  # whoever started this may stop it from another thread
+            outcome = cage.run()
     finished = finished_of(outcome, time.time())
     ended = _judged(assigned, harness.report(task, finished), finished)
     if watch is not None and (changed := watch.changes()):
