@@ -34,7 +34,8 @@ def save(checkout: Checkout, signature: Signature, *, limits: Limits = DEFAULT_L
     on_disk = _on_disk(seen)
     left_out = tuple(sorted(path for path, found in seen.versions.items() if not can_be_taken(found)))
     on_branch = versions(differences(repository.place(), checkout.start, head))
-    if on_disk == on_branch and not left_out:
+    shared = {} if checkout.assignment.agent_index is None else on_branch  # what other agents did is on the branch only
+    if {**shared, **on_disk} == on_branch and not left_out:
         return None
     commit = _commit(checkout, seen, on_disk, head, signature, limits)
     return Saved(_keep(repository, checkout.assignment.name, commit), commit, left_out)
