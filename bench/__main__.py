@@ -11,6 +11,7 @@ from bench.measure import Row, pressure
 
 MODULES = (
     "hook",
+    "init",
     "answer_scan",
     "prompt_stream",
     "project_tree",

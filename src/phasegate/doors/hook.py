@@ -16,7 +16,7 @@ def answer(arguments: list[str]) -> int | None:
         return None
     event, phase = options
     block = current_block(event, phase)
-    return _write(block) if block else 0
+    return write_out(block) if block else 0
 
 
 def current_block(event: str | None, phase: str | None) -> str | None:
@@ -44,16 +44,16 @@ def _options(arguments: list[str]) -> tuple[str | None, str | None] | None:
     return (None, pair[1]) if pair[0] == "--phase" else None
 
 
-def _write(block: str) -> int:
+def write_out(text: str) -> int:
     """Write in one go; a reader that has gone away is no error of ours, and neither is one that never was."""
     try:
         if sys.stdout is not None:
-            sys.stdout.write(block)
+            sys.stdout.write(text)
             sys.stdout.flush()
     except OSError as error:
         # The interpreter flushes stdout once more at exit and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
-            print(f"phasegate: cannot write the block: {error.strerror}", file=sys.stderr)
+            print(f"phasegate: cannot write: {error.strerror}", file=sys.stderr)
             return 3
     return 0
