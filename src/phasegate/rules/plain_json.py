@@ -12,7 +12,11 @@ def parse_json(text: str) -> object:
 
         return loads(text)
     text = text.strip(" \t\n\r")
-    value, end = make_scanner(_Plain)(text, 0)  # type: ignore[arg-type]  # the stub knows only json's own class
+    try:
+        value, end = make_scanner(_Plain)(text, 0)  # type: ignore[arg-type]  # the stub knows only json's own class
+    except SystemError as error:
+        # CPython up to 3.12 finds its own error only where `json` was imported before, and then has none to raise.
+        raise ValueError("no JSON") from error
     if end != len(text):
         raise ValueError("text after the JSON value")
     return value

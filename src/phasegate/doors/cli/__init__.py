@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "config": ("config", "config", "Show the configuration in effect, and where each value comes from."),
     "demo": ("demo", "demo", "Show the product at work in a throw-away folder."),
     "dispatch": ("dispatch", "dispatch", "Carry a work package through implementation, checks, review and merge."),
+    "hook": ("hook", "hook", "Put `phasegate next` into an agent's own hooks, or take it out."),
     "init": ("init", "init", "Prepare this repository: settings, project description."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
     "package": ("package", "package", "List the work packages of a feature, or show one."),
