@@ -7,6 +7,7 @@ import sys
 
 from phasegate.doors.hook import write_out
 from phasegate.engine.setup import Setup, prepare
+from phasegate.rules.visible_text import visible
 
 
 def answer(arguments: list[str]) -> int | None:
@@ -24,14 +25,14 @@ def show(setup: Setup, *, as_json: bool) -> int:
     """Each file and what became of it on stdout; what is to be done before the first run on stderr."""
     code = write_out(_as_json(setup) if as_json else _as_text(setup))
     for note in setup.notes:
-        print(f"phasegate: {_printable(note.what)}\n  hint: {_printable(note.remedy)}", file=sys.stderr)
+        print(f"phasegate: {visible(note.what)}\n  hint: {visible(note.remedy)}", file=sys.stderr)
     return code
 
 
 def _as_text(setup: Setup) -> str:
     lines = []
     for made in setup.files:
-        lines.append(f"{_printable(made.path)}: {made.outcome}")
+        lines.append(f"{visible(made.path)}: {made.outcome}")
         lines += [f"  | {line}".rstrip() for line in made.text.splitlines()]
     lines.append(_next_step(setup))
     return "".join(f"{line}\n" for line in lines)
@@ -50,7 +51,3 @@ def _as_json(setup: Setup) -> str:
     notes = [note._asdict() for note in setup.notes]
     data = {"root": setup.root, "files": files, "agents": setup.agents, "profile": setup.profile, "notes": notes}
     return dumps(data) + "\n"
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
