@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
     "status": ("status", "status", "Show where things stand."),
     "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
+    "trace": ("trace", "trace", "Show each requirement with its packages, commits and tests."),
     "worktree": ("worktree", "worktree", "List the work packages that are ready, and their worktrees."),
 }
 
