@@ -12,8 +12,8 @@ import pexpect
 import pytest
 
 from phasegate.record.location import Location
-from phasegate.record.row_events import job_ended, package_changed
-from phasegate.record.rows import Job, Package
+from phasegate.record.row_events import gate_judged, job_ended, package_changed, workflow_changed
+from phasegate.record.rows import Gate, Job, Package, Workflow
 from phasegate.rules.workflow import WORKFLOWS
 from support.record import FEATURE, TS, make_repository, open_record
 
@@ -77,13 +77,49 @@ def test_workflow_board_and_blockers_are_on_one_page(location: Location) -> None
     record(location, Package(FEATURE, "WP01", "Write it", "DONE"), BLOCKED, Package("002-b", "WP01", "Else", "DONE"))
     (location.root / "below").mkdir()
     said = status(location.root / "below").stdout
-    assert said.startswith(f"feature of {FEATURE}: Phase 06 - Implementation\n")
+    assert said.startswith(f"feature {FEATURE}: Phase 06 - Implementation\n")
     assert "GATE-05 PASSED" in said
     assert "PLANNED 0  DOING 0  FOR_REVIEW 0  DONE 1" in said
     assert "WP02 is blocked: File scope violation: a.py\n  what to do: take it out\n" in said
     assert '  then: phasegate resolve "how it was mended"\n' in said
     assert said.endswith("\n002-b: 1 DONE\n")
     assert "\x1b" not in said
+
+
+@pytest.mark.demand("W4.a")
+def test_the_record_tells_of_the_workflow_its_gates_and_its_blocker(location: Location) -> None:
+    blocked = Workflow(
+        FEATURE, "quick", "Add a \x1b[31mlogin", "main", "01-a 06-b 08-c", 1, "blocked", 2, "stuck", "help it"
+    )
+    judged = Gate(FEATURE, 1, "01-a", 1, "passed", "", TS)
+    other = blocked._replace(feature="002-b", stage="completed", position=2)
+    with open_record(location) as store:
+        store.append_now(FEATURE, TS, [gate_judged(judged), workflow_changed(blocked)])
+        store.append_now("002-b", TS, [workflow_changed(other)])
+    said = status(location.root).stdout.splitlines()
+    assert said[:9] == [
+        f"quick {FEATURE}: Phase 06 - B, round 2",
+        "  Add a \\x1b[31mlogin",
+        "  [x] Phase 01 - A  GATE-01 PASSED",
+        "  [>] Phase 06 - B  BLOCKED",
+        "  [ ] Phase 08 - C",
+        "  blocked: stuck",
+        "  what to do: help it",
+        '  then: phasegate resolve "how", and phasegate run',
+        "no work packages are loaded",
+    ]
+    told = json.loads(status(location.root, "--json").stdout)["workflow"]
+    assert (told["stage"], told["reason"], told["phases"][0]["outcome"]) == ("blocked", "stuck", "passed")
+    assert status(location.root, "--feature", "002-b").stdout.startswith("quick 002-b: completed")
+
+
+def test_an_old_view_does_not_revive_a_workflow_that_is_over(location: Location) -> None:
+    begin(location)
+    assert status(location.root).stdout.startswith(f"feature {FEATURE}: Phase 06")  # the control
+    over = Workflow(FEATURE, "feature", "x", "main", "01-a", 0, "cancelled", 1, "no need")
+    with open_record(location) as store:
+        store.append_now(FEATURE, TS, [workflow_changed(over)])
+    assert status(location.root).stdout.startswith("no workflow is active")
 
 
 def test_a_blocked_package_outside_of_a_workflow_is_dispatched_again(location: Location) -> None:
@@ -115,6 +151,7 @@ def test_json_holds_everything_the_page_shows(location: Location) -> None:
         "name": "Phase 06 - Implementation",
         "gate": "GATE-06",
         "status": "in_progress",
+        "outcome": "",
     }
     assert told["features"][0]["counts"]["BLOCKED"] == 1
     assert told["features"][0]["packages"][0]["title"] == "Tab\there"

@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate.record.rows import Package
-from phasegate.rules.board import COLUMNS, board_lines, cells, counts, cut, padded, workflow_lines, workflow_of
+from phasegate.rules.board import (
+    COLUMNS,
+    Workflow,
+    board_lines,
+    cells,
+    counts,
+    cut,
+    padded,
+    phases_of,
+    workflow_lines,
+    workflow_of,
+)
 from phasegate.rules.workflow import WORKFLOWS
 
 PHASES = list(WORKFLOWS["feature"])
@@ -34,14 +45,48 @@ def test_each_phase_is_shown_with_its_gate() -> None:
     assert lines[2].split() == ["[x]", "Phase", "00", "-", "Quick", "Scan", "GATE-00", "PASSED"]
     assert lines[4].endswith("in progress")
     assert lines[5] == "  [ ] Phase 03 - Architecture"
-    assert len(lines) == 2 + len(PHASES)
+    assert lines[-1] == "  then: phasegate run"
+    assert len(lines) == 3 + len(PHASES)
 
 
-def test_what_the_state_file_says_of_a_phase_counts() -> None:
+def test_a_gate_that_the_state_file_says_is_passed_is_passed() -> None:
     told = {PHASES[0]: "completed", PHASES[1]: "nonsense"}
     workflow = workflow_of({"active_workflow": {"phases": PHASES[:2], "current_phase_index": 0, "phase_status": told}})
     assert workflow is not None
     assert [phase.status for phase in workflow.phases] == ["completed", "pending"]
+    assert [*workflow_lines(workflow, plain)][-1] == "  then: phasegate run, or phasegate advance"
+
+
+@pytest.mark.parametrize(
+    ("stage", "position", "lines"),
+    [
+        ("working", 1, ["  [>] Phase 01 - Requirements  in progress", "  then: phasegate run"]),
+        (
+            "gate-failed",
+            1,
+            ["  [>] Phase 01 - Requirements  GATE-01 FAILED", "  gate-failed: why", "  what to do: mend"],
+        ),
+        ("gate-passed", 0, ["  [x] Phase 00 - Quick Scan    GATE-00 PASSED", "  [ ] Phase 01 - Requirements"]),
+        ("gate-passed", 1, ["  [x] Phase 01 - Requirements  GATE-01 PASSED", "  then: phasegate complete"]),
+        (
+            "blocked",
+            1,
+            [
+                "  [>] Phase 01 - Requirements  BLOCKED",
+                "  blocked: why",
+                '  then: phasegate resolve "how", and phasegate run',
+            ],
+        ),
+        ("cancelled", 1, ["feature 001-a: cancelled, round 2", "  [>] Phase 01 - Requirements", "  cancelled: why"]),
+        ("completed", 1, ["feature 001-a: completed, round 2", "  [x] Phase 01 - Requirements  GATE-01 PASSED"]),
+    ],
+)
+def test_each_stage_says_what_comes_next(stage: str, position: int, lines: list[str]) -> None:
+    keys = PHASES[:2]
+    phases = phases_of(keys, position, stage, {})
+    shown = [*workflow_lines(Workflow("001-a", "feature", "", stage, 2, "why", "mend", keys[position], phases), plain)]
+    assert [line for line in lines if line not in shown] == []
+    assert any("then: " in line for line in shown) == (stage not in ("cancelled", "completed"))
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,24 @@ from phasegate.errors import ConfigError
 from phasegate.record.location import locate
 from phasegate.record.reader import Reader, read_store
 from phasegate.record.state_file import find_state, read_state
-from phasegate.rules.board import Workflow, blocker_lines, board_lines, counts, workflow_lines, workflow_of
+from phasegate.rules.board import (
+    ENDED,
+    Workflow,
+    blocker_lines,
+    board_lines,
+    counts,
+    phases_of,
+    workflow_lines,
+    workflow_of,
+)
 from phasegate.rules.visible_text import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from phasegate.record.rows import Job, Package
+    from phasegate.record.rows import Gate, Job, Package
+    from phasegate.record.rows import Workflow as WorkflowRow
     from phasegate.rules.board import Style
 
 _MOST_SHOWN = 15
@@ -43,11 +53,11 @@ def answer(arguments: list[str]) -> int | None:
 def overview(folder: str, feature: str | None, *, everything: bool, as_json: bool) -> str:
     """The workflow, its phases and gates, the packages on a board, and what is blocked."""
     reader = _reader(folder)
-    path = find_state(folder)
-    workflow = workflow_of(read_state(path) if path else None)
+    workflow = _workflow(reader, folder, feature)
     boards = _boards(reader, feature or (workflow.feature if workflow else ""))
-    if feature and feature not in boards:
-        raise ConfigError(f"nothing is recorded of feature {feature}", f"known are: {', '.join(boards) or 'none yet'}")
+    if feature and not workflow and feature not in boards:
+        known = ", ".join(reader.features()) if reader else ""
+        raise ConfigError(f"nothing is recorded of feature {feature}", f"known are: {known or 'none yet'}")
     if as_json:
         return _json(_as_data(workflow, boards))
     return "".join(f"{line}\n" for line in _lines(workflow, boards, everything))
@@ -76,6 +86,26 @@ def _json(data: object) -> str:
     from json import dumps
 
     return dumps(data) + "\n"
+
+
+def _workflow(reader: Reader | None, folder: str, feature: str | None) -> Workflow | None:
+    """The workflow that is asked about, else the active one that was moved last; else one that another tool wrote."""
+    rows = reader.workflows() if reader else []
+    chosen = [row for row in rows if (row.feature == feature if feature else row.stage not in ENDED)]
+    if reader and chosen:
+        return _recorded(chosen[0], reader.gates(chosen[0].feature))
+    path = find_state(folder)
+    found = workflow_of(read_state(path) if path else None)
+    # What the record knows to be over is not active, whatever an old view says.
+    is_known = found is not None and any(row.feature == found.feature for row in rows)
+    return found if found and not is_known and feature in (None, found.feature) else None
+
+
+def _recorded(row: WorkflowRow, gates: list[Gate]) -> Workflow:
+    keys = row.phases.split()
+    phases = phases_of(keys, row.position, row.stage, {gate.phase: gate.outcome for gate in gates})
+    texts = (row.stage, row.round, row.reason, row.remediation)
+    return Workflow(row.feature, row.type, row.description, *texts, keys[row.position], phases)
 
 
 def _boards(reader: Reader | None, first: str) -> dict[str, list[Package]]:

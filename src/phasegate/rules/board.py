@@ -36,46 +36,67 @@ if TYPE_CHECKING:
 
 COLUMNS = ("PLANNED", "DOING", "FOR_REVIEW", "DONE", "BLOCKED")
 NARROW = 76  # below this, five columns show too little of each title
+ENDED = ("completed", "cancelled")
 _GAP = "  "
+# What a person does next, by the stage of the workflow.
+_THEN = {
+    "working": "phasegate run",
+    "gate-failed": "phasegate run, or phasegate retry",
+    "gate-passed": "phasegate run, or phasegate advance",
+    "blocked": 'phasegate resolve "how", and phasegate run',
+}
 
 
 class Phase(Light):
-    """A phase of the workflow and its gate."""
+    """A phase of the workflow, and how its gate was judged last: passed, failed, blocked, or not yet."""
 
     key: str
     name: str
     gate: str
     status: str  # completed, in_progress, pending
+    outcome: str = ""
 
 
 class Workflow(Light):
-    """The active workflow, as far as the state file tells."""
+    """A workflow as it stands."""
 
-    type: str
     feature: str
+    type: str
     description: str
+    stage: str
+    round: int
+    reason: str
+    remediation: str
     phase: str
     phases: tuple[Phase, ...]
 
+    @property
+    def is_active(self) -> bool:
+        return self.stage not in ENDED
+
+
+def phases_of(keys: Sequence[str], position: int, stage: str, outcomes: Mapping[str, str]) -> tuple[Phase, ...]:
+    """The phases of a workflow at a position; `outcomes` are the last ones of the gates, by phase."""
+    done = position + (stage in ("gate-passed", "completed"))
+    statuses = ["completed" if at < done else "in_progress" if at == position else "pending" for at in range(len(keys))]
+    return tuple(
+        Phase(key, resolve_display_name(key), gate_name(key), status, outcomes.get(key, ""))
+        for key, status in zip(keys, statuses, strict=True)
+    )
+
 
 def workflow_of(state: object) -> Workflow | None:
-    """The active workflow; None if there is none, or the state is malformed (as for `next`)."""
+    """The active workflow of a state file, whoever wrote it; None if there is none, or it is malformed."""
     if next_steps(state) is None:
         return None
     assert isinstance(state, dict)
     active = state["active_workflow"]
     keys, index = active["phases"], active["current_phase_index"]
     told = active.get("phase_status")
-    phases = tuple(_phase(key, position, index, told) for position, key in enumerate(keys))
+    is_passed = isinstance(told, dict) and told.get(keys[index]) == "completed"
     type_, feature, description = (_text(active.get(name)) for name in ("type", "artifact_folder", "description"))
-    return Workflow(type_, feature, description, keys[index], phases)
-
-
-def _phase(key: str, position: int, index: int, told: object) -> Phase:
-    status = told.get(key) if isinstance(told, dict) else None
-    if status not in ("completed", "in_progress", "pending"):
-        status = "completed" if position < index else "in_progress" if position == index else "pending"
-    return Phase(key, resolve_display_name(key), gate_name(key), str(status))
+    stage = "gate-passed" if is_passed else "working"
+    return Workflow(feature, type_, description, stage, 1, "", "", keys[index], phases_of(keys, index, stage, {}))
 
 
 def _text(value: object) -> str:
@@ -83,17 +104,39 @@ def _text(value: object) -> str:
 
 
 def workflow_lines(workflow: Workflow, style: Style) -> Iterator[str]:
-    """The workflow: what it is about, where it stands, and each phase with its gate."""
-    where = f" of {workflow.feature}" if workflow.feature else ""
-    yield style(f"{workflow.type or 'workflow'}{where}: {resolve_display_name(workflow.phase)}", "bold")
+    """The workflow: what it is about, where it stands, each phase with its gate, and what comes next."""
+    where = f" {workflow.feature}" if workflow.feature else ""
+    again = f", round {workflow.round}" if workflow.round > 1 else ""
+    at = resolve_display_name(workflow.phase) if workflow.is_active else workflow.stage
+    yield style(f"{workflow.type or 'workflow'}{where}: {at}{again}", "bold")
     if workflow.description:
-        yield f"  {workflow.description}"
+        yield f"  {visible(workflow.description)}"
     width = max(len(phase.name) for phase in workflow.phases)
     for phase in workflow.phases:
-        said = {"completed": f"{phase.gate} PASSED", "in_progress": "in progress", "pending": ""}[phase.status]
         mark = {"completed": "x", "in_progress": ">", "pending": " "}[phase.status]
-        colour = {"completed": "green", "in_progress": "yellow", "pending": "plain"}[phase.status]
-        yield f"  [{mark}] {phase.name:<{width}}  {style(said, colour)}".rstrip()
+        yield f"  [{mark}] {phase.name:<{width}}  {_judged(phase, workflow, style)}".rstrip()
+    yield from _what_next(workflow, style)
+
+
+def _judged(phase: Phase, workflow: Workflow, style: Style) -> str:
+    if phase.status == "completed":
+        return style(f"{phase.gate} PASSED", "green")
+    if phase.status == "pending" or not workflow.is_active:
+        return ""
+    if workflow.stage == "blocked":
+        return style("BLOCKED", "red")
+    return style(f"{phase.gate} FAILED", "red") if workflow.stage == "gate-failed" else style("in progress", "yellow")
+
+
+def _what_next(workflow: Workflow, style: Style) -> Iterator[str]:
+    if workflow.reason and workflow.stage != "working":
+        yield style(f"  {workflow.stage}: ", "red") + visible(workflow.reason)
+    if workflow.remediation:
+        yield f"  what to do: {visible(workflow.remediation)}"
+    is_over = workflow.stage == "gate-passed" and workflow.phases[-1].status == "completed"
+    then = "phasegate complete" if is_over else _THEN.get(workflow.stage)
+    if then:
+        yield f"  then: {then}"
 
 
 def counts(rows: Sequence[Row]) -> dict[str, int]:
