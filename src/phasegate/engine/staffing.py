@@ -27,8 +27,9 @@ def staff(project: Project) -> Mapping[str, Agent]:
     configured = project.config.agents
     if configured:
         return {name: agent for name, agent in configured.items() if can_start(project, agent)}
-    found = {kind: harness.default_command for kind, harness in HARNESSES.items() if harness.default_command}
-    return {command[0]: Agent(Harness(kind)) for kind, command in found.items() if shutil.which(command[0])}
+    commands = {Harness(kind): harness.default_command for kind, harness in HARNESSES.items()}
+    known = {kind: command for kind, command in commands.items() if command and kind is not Harness.SCRIPTED}
+    return {command[0]: Agent(kind) for kind, command in known.items() if shutil.which(command[0])}
 
 
 def can_start(project: Project, agent: Agent) -> bool:
