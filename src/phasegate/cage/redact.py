@@ -5,11 +5,13 @@ This is against accidents: a program that means to tell a secret can write it in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 MARK = b"[redacted]"
 SHORTEST = 8  # a shorter value would be found where it is not meant
 _MOST_HELD = 1024**2
+_OPENING = 4  # bytes that are looked for first: tokens can be thousands of bytes long
 
 
 class Redactor:
@@ -18,6 +20,8 @@ class Redactor:
     def __init__(self, secrets: Iterable[bytes]) -> None:
         self._secrets = sorted({secret for secret in secrets if len(secret) >= SHORTEST})
         self._longest = max(map(len, self._secrets), default=0)
+        openings = b"|".join(re.escape(secret[:_OPENING]) for secret in self._secrets)
+        self._openings = re.compile(b"(?=" + openings + b")")  # looks ahead, to find those that overlap
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:
@@ -51,7 +55,9 @@ class Redactor:
 
     def _beginning_of_one(self, text: bytes) -> int:
         """Where the first end of the text begins that a secret could begin with."""
-        for start in range(max(0, len(text) - self._longest + 1), len(text)):
+        first = max(0, len(text) - self._longest + 1)
+        likely = [found.start() for found in self._openings.finditer(text, first)]
+        for start in (*likely, *range(max(first, len(text) - _OPENING + 1), len(text))):
             end = text[start:]
             if any(len(end) < len(secret) and secret.startswith(end) for secret in self._secrets):
                 return start
