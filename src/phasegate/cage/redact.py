@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 MARK = b"[redacted]"
 SHORTEST = 8  # a shorter value would be found where it is not meant
@@ -57,7 +58,8 @@ class Redactor:
         """Where the first end of the text begins that a secret could begin with."""
         first = max(0, len(text) - self._longest + 1)
         likely = [found.start() for found in self._openings.finditer(text, first)]
-        for start in (*likely, *range(max(first, len(text) - _OPENING + 1), len(text))):
+        last = range(max(first, len(text) - _OPENING + 1), len(text))
+        for start in chain(likely, last):
             end = text[start:]
             if any(len(end) < len(secret) and secret.startswith(end) for secret in self._secrets):
                 return start
