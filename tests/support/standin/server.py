@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ NOT_OFFERED = "There is no tool for that."
 ASIDE = Say("A title")  # agents ask for titles and summaries besides: without tools, and never part of the scenario
 LONG = Say("This sentence is long enough to be broken off. " * 60)
 PATIENCE_S = 120.0
+_WORKS_IN = re.compile("working in the directory: (/.+)")  # said by an agent that takes absolute paths only
 
 
 class Seen(NamedTuple):
@@ -157,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return None
             case Cut():
                 frames = dialect.frames(LONG)
-                return self._stream(frames[: len(frames) // 2], whole=False)
+                return self._stream(frames[: len(frames) // 2], whole=False)  # also where no stream was asked for
         move = _move(turn, seen, dialect)
         if dialect.streams(self.path, seen.body):
             return self._stream(dialect.frames(move))
@@ -187,6 +189,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _move(turn: Turn, seen: Seen, dialect: Dialect) -> Move:
+    if isinstance(turn, Write) and (folder := _WORKS_IN.search(seen.text)):
+        turn = turn._replace(path=f"{folder[1]}/{turn.path}")
     if isinstance(turn, Write | Shell):
         return call_for(turn, dialect.offered(seen.body)) or Say(NOT_OFFERED)
     assert isinstance(turn, Say)
