@@ -37,7 +37,7 @@ def job_request(
     programs = folder / "bin"
     place_commands(programs, spool.folder)
     _place(launch, folder / "home")
-    env = scrubbed(launch.pass_env, launch.env)
+    env = {**launch.default_env, **scrubbed(launch.pass_env, launch.env)}
     context = (Path(path) for path in task.envelope.context_paths)
     return Request(
         argv=launch.argv,
