@@ -12,7 +12,7 @@ FARTHEST_S = 32 * 86_400.0  # what lies further off is a misreading
 
 _WHEN = r"\b(?:resets?|retry|retrydelay|try again|available again|reset)"
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_SPAN = r"[0-9]{1,9}(?:\.[0-9]{1,9})? ?(?:ms|[wdhms])[a-z]{0,8}\b"
+_SPAN = r"[0-9]{1,9}(?:\.[0-9]{1,9})? ?(?:ms|[wdhms])[a-z]{0,8}(?![a-z])"
 _RELATIVE = re.compile(
     rf'{_WHEN}[ "\'_-]*(?:in|after)?[ "\':=]*((?:{_SPAN}[ ,]*(?:and )?){{1,5}}|[0-9]{{1,7}}\b)', re.I
 )
