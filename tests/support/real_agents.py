@@ -59,7 +59,8 @@ def _codex(url: str) -> Configured:
 
 
 def _gemini(url: str) -> Configured:
-    return Configured((), {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url})
+    command = ("gemini", "-m", "gemini-2.5-flash")  # by default it asks a model which model to ask
+    return Configured(command, {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url})
 
 
 def opencode_settings(url: str) -> str:

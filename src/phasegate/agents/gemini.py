@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -70,12 +71,23 @@ class Gemini:
             self.default_command,
             arguments,
             env=_ENV,
-            home_files={".gemini/settings.json": settings_file(_SETTINGS)},
+            home_files={".gemini/settings.json": settings_file({**_SETTINGS, **_sign_in(os.environ)})},
         )
         return msgspec.structs.replace(launch, default_env=dict.fromkeys(_FILLED, ""))
 
     def reading(self, task: Task, talk: Talk) -> Reading:
         return _Reading(Heard(task.phase, talk), task.checkout)
+
+
+def _sign_in(environment: Mapping[str, str]) -> dict[str, object]:
+    """Which of its sign-ins to use. Left to itself it refuses a key together with a base URL, and knows no OAuth."""
+    if environment.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
+        kind = "vertex-ai"
+    elif environment.get("GEMINI_API_KEY"):
+        kind = "gemini-api-key"
+    else:
+        kind = "vertex-ai" if environment.get("GOOGLE_API_KEY") else "oauth-personal"
+    return {"security": {"auth": {"selectedType": kind}}}
 
 
 class _Message(msgspec.Struct, frozen=True, tag="message"):

@@ -119,6 +119,8 @@ def _ending(heard: Heard, finished: Finished, unusable: Collection[int]) -> tupl
         return ending, f"{reason}: {said}" if (said := _complaint(finished.stderr)) else reason
     if ending is not Ending.COMPLETED or heard.completed:
         return ending, reason
+    if finished.told_to_stop and not heard.stopped_by_us:  # some end with 0 when they are told to
+        return Ending.FAILED, f"it ran out of time after {finished.duration_s:.0f} s"
     skipped = f"; {finished.skipped_lines} of its lines were too long to be read" if finished.skipped_lines else ""
     return Ending.FAILED, f"it ended without its final result{skipped}"
 
