@@ -53,6 +53,7 @@ _SETTINGS = {
     "telemetry": {"enabled": False},
 }
 _TRY = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
+_LOOP = "Loop detected"
 _UNUSABLE = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
 
 
@@ -169,7 +170,8 @@ class _Reading:
             self._heard.usage = Usage(stats.input_tokens, stats.cached, stats.output_tokens)
             yield AgentEvent(EventKind.USAGE, usage=self._heard.usage)
         self._heard.get_on()
-        self._heard.completed = result.status == "success" and result.error is None
+        looped = self._last_error.startswith(_LOOP)  # it calls that a success
+        self._heard.completed = result.status == "success" and result.error is None and not looped
         if not self._heard.completed:
             said = result.error.message if result.error else ""
             self._heard.trouble = Trouble(said or self._last_error or "its result is an error")
