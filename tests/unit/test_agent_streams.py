@@ -13,6 +13,7 @@ from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, Ending, 
 from phasegate.agents.table import harness_of
 from support.agent_streams import NOW_S, PROGRAMS, REPOSITORY, recorded
 from support.agents import Mute, read
+from support.caged import eventually
 from support.tasks import make_task
 
 RUN_HERE = sorted(PROGRAMS.keys() - {"cursor"})
@@ -188,6 +189,36 @@ def test_codex_without_a_network_is_stopped(task: Task) -> None:
         [*reading.line(waiting)]
     assert talk.stops == 1
     assert reading.report(Finished(None, "", "", 15, told_to_stop=True)).ending is Ending.TRANSIENT
+
+
+RATE_LIMITED = (
+    '{"type":"error","message":"Reconnecting... 1/5 (exceeded retry limit, last status: 429 Too Many Requests)"}'
+)
+
+
+def test_codex_that_waits_for_the_end_of_a_limit_is_stopped_in_time_unless_it_gets_on(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("phasegate.agents.codex.PATIENCE_S", 0.05)
+    waits, gets_on = Mute(), Mute()
+    for talk in (gets_on, waits):
+        reading = harness_of("codex").reading(task, talk)
+        list(reading.line(RATE_LIMITED))
+        if talk is gets_on:
+            list(reading.line('{"type":"turn.started"}'))
+    assert eventually(lambda: waits.stops)
+    assert gets_on.stops == 0
+    report = reading.report(Finished(None, "", "", signal=15, told_to_stop=True))
+    assert report.ending is Ending.RATE_LIMITED
+
+
+def test_gemini_that_stopped_because_it_went_round_in_circles_is_not_complete(task: Task) -> None:
+    lines = (
+        '{"type":"error","severity":"warning","message":"Loop detected, stopping execution"}\n'
+        '{"type":"result","status":"success","stats":{"total_tokens":0}}\n'
+    )
+    _, report = heard(task, "gemini", Finished(0, lines, ""))
+    assert (report.ending, report.reason) == (Ending.FAILED, "Loop detected, stopping execution")
 
 
 def test_cursor_is_told_to_go_after_its_result_and_that_is_a_good_end(task: Task) -> None:

@@ -7,9 +7,20 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.agents.api_error import Trouble
+from phasegate.agents.api_error import Trouble, meaning_of
 from phasegate.agents.heard import Heard, decoded, report_of_stream
-from phasegate.agents.port import AgentEvent, AgentReport, EventKind, Finished, Launch, Reading, Talk, Task, Usage
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentReport,
+    Ending,
+    EventKind,
+    Finished,
+    Launch,
+    Reading,
+    Talk,
+    Task,
+    Usage,
+)
 from phasegate.agents.program import Account, launch_of, model_option
 from phasegate.agents.tool_use import file_change, notice
 
@@ -26,6 +37,7 @@ _ARGUMENTS = (
 )
 _FREE = ("--dangerously-bypass-approvals-and-sandbox",)
 _OWN_SANDBOX = ("--sandbox", "workspace-write")
+PATIENCE_S = 30.0  # it waits as long as a rate limit lasts, hours maybe: we wait better
 _MOST_RECONNECTS = 25  # without a network it would go on for ever
 
 
@@ -154,8 +166,10 @@ class _Reading:
 
     def _wait(self, message: str) -> Iterable[AgentEvent]:
         """`error` is not the end: "Reconnecting... 2/5" comes this way too."""
-        self._heard.retrying = Trouble(message)
+        trouble = self._heard.retrying = Trouble(message)
         self._reconnects += 1
+        if meaning_of(trouble, "", 0.0).ending is Ending.RATE_LIMITED:
+            self._heard.stop_unless_it_gets_on(PATIENCE_S)
         if self._reconnects > _MOST_RECONNECTS:
             self._heard.stop()
         return (notice(message, failed=True),)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -52,6 +53,7 @@ _SETTINGS = {
     "telemetry": {"enabled": False},
 }
 _TRY = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
+_LOOP = "Loop detected"
 _UNUSABLE = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
 
 
@@ -70,13 +72,24 @@ class Gemini:
             self.default_command,
             arguments,
             env=_ENV,
-            home_files={".gemini/settings.json": settings_file(_SETTINGS)},
+            home_files={".gemini/settings.json": settings_file({**_SETTINGS, **_sign_in(os.environ)})},
         )
         by_sign_in = {"GOOGLE_GENAI_USE_GCA": "true"}
         return msgspec.structs.replace(launch, default_env=dict.fromkeys(_FILLED, ""), sign_in_env=by_sign_in)
 
     def reading(self, task: Task, talk: Talk) -> Reading:
         return _Reading(Heard(task.phase, talk), task.checkout)
+
+
+def _sign_in(environment: Mapping[str, str]) -> dict[str, object]:
+    """Which of its sign-ins to use. Left to itself it refuses a key together with a base URL, and knows no OAuth."""
+    if environment.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
+        kind = "vertex-ai"
+    elif environment.get("GEMINI_API_KEY"):
+        kind = "gemini-api-key"
+    else:
+        kind = "vertex-ai" if environment.get("GOOGLE_API_KEY") else "oauth-personal"
+    return {"security": {"auth": {"selectedType": kind}}}
 
 
 class _Message(msgspec.Struct, frozen=True, tag="message"):
@@ -157,7 +170,8 @@ class _Reading:
             self._heard.usage = Usage(stats.input_tokens, stats.cached, stats.output_tokens)
             yield AgentEvent(EventKind.USAGE, usage=self._heard.usage)
         self._heard.get_on()
-        self._heard.completed = result.status == "success" and result.error is None
+        looped = self._last_error.startswith(_LOOP)  # it calls that a success
+        self._heard.completed = result.status == "success" and result.error is None and not looped
         if not self._heard.completed:
             said = result.error.message if result.error else ""
             self._heard.trouble = Trouble(said or self._last_error or "its result is an error")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
 from typing import TypeVar
 
@@ -45,6 +46,7 @@ class Heard:
         self._length = 0
         self._is_over = False
         self._blockers: list[str] = []
+        self._patience: threading.Timer | None = None
 
     def say(self, text: str) -> None:
         """Add to the message in hand, or begin the next one."""
@@ -68,12 +70,25 @@ class Heard:
     def get_on(self) -> None:
         """It works: it has not ended, and it waits for nothing."""
         self.completed, self.trouble, self.retrying = False, None, None
+        self.end_patience()
 
     def stop(self) -> None:
         """End a program that will not end, or not in time, by itself."""
         if not self.stopped_by_us:
             self.stopped_by_us = True
             self._talk.stop()
+
+    def stop_unless_it_gets_on(self, within_s: float) -> None:
+        """Be patient with a program that waits, and does not say for how long."""
+        if self._patience is None:
+            self._patience = threading.Timer(within_s, self.stop)
+            self._patience.daemon = True
+            self._patience.start()
+
+    def end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     @property
     def answer(self) -> str:
@@ -92,6 +107,7 @@ class Heard:
 
 def report_of_stream(heard: Heard, finished: Finished, sign_in: str, unusable: Collection[int] = ()) -> AgentReport:
     """What a run brought whose program speaks of its own end. Exit statuses in `unusable` mean: wrongly set up."""
+    heard.end_patience()
     report = AgentReport(heard.answer, Ending.COMPLETED, cut=heard.cut, usage=heard.usage, blockers=heard.blockers)
     trouble = heard.trouble or (None if heard.completed else heard.retrying)
     if trouble is not None and not finished.timed_out:
@@ -119,6 +135,8 @@ def _ending(heard: Heard, finished: Finished, unusable: Collection[int]) -> tupl
         return ending, f"{reason}: {said}" if (said := _complaint(finished.stderr)) else reason
     if ending is not Ending.COMPLETED or heard.completed:
         return ending, reason
+    if finished.told_to_stop and not heard.stopped_by_us:  # some end with 0 when they are told to
+        return Ending.FAILED, f"it ran out of time after {finished.duration_s:.0f} s"
     skipped = f"; {finished.skipped_lines} of its lines were too long to be read" if finished.skipped_lines else ""
     return Ending.FAILED, f"it ended without its final result{skipped}"
 
