@@ -15,7 +15,7 @@ from typing import NamedTuple
 from phasegate.agents.envelope import Share
 from phasegate.config import Agent
 from phasegate.engine.context_documents import context_documents
-from phasegate.engine.jobs import Assigned, Ended, run_job, started_row
+from phasegate.engine.jobs import Assigned, Ended, discard_home, run_job, started_row
 from phasegate.engine.packages import PackageJournal, Planned, allowed_paths, refuse_unready
 from phasegate.engine.project import Project, new_id, now
 from phasegate.engine.validation import Checker, describe, failures_of
@@ -176,6 +176,7 @@ class _Dispatch:
             found = find_checkout(self._project.repository, self._assignment(index))
             if found is not None and self._run.step is Step.IMPLEMENT:
                 self._renewed(bring_up_to_date(found, self._terms()))
+            discard_home(self._project, self._run.open_job.job)
             self._record(JobEnded(self._run.open_job.job, End.LOST, "the dispatcher died before its end"))
 
     # --- the steps

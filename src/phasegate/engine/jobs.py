@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -129,6 +130,11 @@ def run_job(
         ended = _strayed(ended, changed)
     seal = _note_end(trails, assigned, ended)
     return ended._replace(rows=(_ended_row(started, ended, prompt), trail_sealed(seal)))
+
+
+def discard_home(project: Project, job: str) -> None:
+    """Remove the home of a job that nobody saw the end of: a sign-in that was lent to it may still lie there."""
+    shutil.rmtree(project.jobs / job / "home", ignore_errors=True)
 
 
 def wanted_level(project: Project) -> Level | None:
