@@ -216,7 +216,7 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
         if refused := _refusals(assigned, response):
             return End.UNREADABLE, refused, ""
         return End.BLOCKED, response.blocked_reason or response.error or "it failed", response.remediation or ""
-    if blockers := (*report.blockers, *answer.blockers, *blockers_in(finished.stderr)):
+    if blockers := dict.fromkeys((*report.blockers, *answer.blockers, *blockers_in(finished.stderr))):
         return End.BLOCKED, "; ".join(blockers), ""
     if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED):
         return End.TRANSIENT, report.reason, "wait, then dispatch again"
