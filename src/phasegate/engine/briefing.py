@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ IMPLEMENTATION = "06-implementation"
 
 def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
     """A new job for what is to be done next, in this folder."""
-    member = member_for(place.project, action.step, IMPLEMENTATION, wanted)
+    member = member_for(place.project, action.step, IMPLEMENTATION, wanted, place.store.resting(time.time()))
     job, slug = new_id(), place.package.feature_slug
     document = folder / place.document_name
     document.write_text(place.document, encoding="utf-8")

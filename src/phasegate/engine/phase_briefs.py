@@ -9,7 +9,7 @@ from phasegate.engine.context_documents import role_of_phase
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.jobs import Assigned
 from phasegate.engine.project import Project, new_id
-from phasegate.engine.staffing import member_for
+from phasegate.engine.staffing import Member
 from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.decide import ROLES, Feature, Step
@@ -22,10 +22,9 @@ _FORMS = {"review": "feature-review"}
 _OF_PACKAGES = "tasks/"
 
 
-def brief(project: Project, feature: Feature, step: Step, folder: Path, commit: str, wanted: str | None) -> Assigned:
+def brief(project: Project, feature: Feature, step: Step, folder: Path, commit: str, member: Member) -> Assigned:
     """A new job for a step of a phase, in this folder, about this commit of the feature's branch."""
     role, phase = ROLES[step], feature.phase
-    member = member_for(project, role, phase.key, wanted)
     branch = Branch(project, feature.workflow.feature)
     job = new_id()
     documents = (CHANGELOG,) if step is Step.ARCHIVE else phase.artifacts

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 from phasegate.agents.table import HARNESSES
@@ -44,10 +45,23 @@ def can_start(project: Project, agent: Agent) -> bool:
     return shutil.which(program) is not None
 
 
-def member_for(project: Project, role: str, phase: str, wanted: str | None = None) -> Member:
-    """The agent that serves a role in a phase, or an error that says how to get one."""
+def member_for(
+    project: Project, role: str, phase: str, wanted: str | None = None, resting: Collection[str] = ()
+) -> Member:
+    """The agent that serves a role in a phase, or an error that says how to get one.
+
+    One that rests at a limit is stood in for by its fallback, if it has one that does not rest too.
+    """
     agents = staff(project)
     name = serve(role, phase, project.config.roles, tuple(agents), wanted)
     if isinstance(name, Refusal):
         raise ConfigError(name.reason, name.hint)
+    stand_in = agents[name].fallback
+    if name in resting and stand_in is not None and stand_in in agents and stand_in not in resting:
+        name = stand_in
     return Member(name, agents[name])
+
+
+def clock(moment_s: float) -> str:
+    """A moment as people read it."""
+    return datetime.fromtimestamp(moment_s).astimezone().strftime("%H:%M:%S")
