@@ -61,7 +61,7 @@ class Run(Settings, frozen=True):
     parallel: AtLeastOne = 2
     sandbox: Sandbox = Sandbox.AUTO
     deliver_feature_folder: bool = True
-    tool_litter: tuple[Text, ...] = LITTER
+    tool_litter: tuple[Text, ...] = LITTER  # a profile knows more
 
 
 class Limits(Settings, frozen=True):
