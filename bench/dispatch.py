@@ -1,4 +1,4 @@
-"""A package from PLANNED to DONE, by an agent that writes one file at once, against a bare worktree made and removed."""
+"""A package from PLANNED to DONE, by an agent that writes one file at once, against a bare worktree."""
 
 from __future__ import annotations
 
