@@ -161,7 +161,7 @@ def _removed_by(task: Task) -> set[str]:
     for text in (task.title, task.do):
         for verb in _REMOVES.finditer(text):
             for word in text[verb.end() :].split():
-                name = word.strip("`'\"*,;:()").removesuffix(".")
+                name = word.lstrip("`'\"*(").rstrip("`'\"*,;:.)")
                 if name in known:
                     found.add(known[name])
                 elif name.lower() not in _FILLERS:
