@@ -6,36 +6,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
-from phasegate.config import Agent, Config
 from phasegate.engine.context_documents import context_documents
 from phasegate.engine.jobs import Assigned
-from phasegate.engine.project import new_id
+from phasegate.engine.project import Project, new_id
+from phasegate.engine.staffing import Member, member_for
 from phasegate.engine.workplace import Workplace
-from phasegate.errors import ConfigError
 from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.package_run import Action, Run, Step
 from phasegate.workspace.log import diff_text
 
+PHASE = "06-implementation"
 
-def agent_for(config: Config, role: str, wanted: str | None) -> tuple[str, Agent]:
-    """The agent that a person asked for, else the one with the role, else the only one."""
-    agents = config.agents
-    name = wanted or config.roles.get(role) or (next(iter(agents)) if len(agents) == 1 else "")
-    if name in agents:
-        return name, agents[name]
-    if not agents:
-        raise ConfigError("no agent is configured", "add one to phasegate.toml: [agents.NAME] with its harness")
-    if name:
-        raise ConfigError(f"there is no agent {name}", f"the configured ones are: {', '.join(agents)}")
-    raise ConfigError(
-        f"no agent has the role {role}", f"set [roles] {role} in phasegate.toml, or --agent: {', '.join(agents)}"
-    )
+
+def agent_for(project: Project, step: Step, wanted: str | None) -> Member:
+    """The agent that implements, or that reviews: the one asked for, else by role and by what is there."""
+    return member_for(project, step, PHASE if step is Step.IMPLEMENT else "", wanted)
 
 
 def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
     """A new job for what is to be done next, in this folder."""
-    name, settings = agent_for(place.project.config, action.step, wanted)
+    name, settings = agent_for(place.project, action.step, wanted)
     job, slug = new_id(), place.package.feature_slug
     document = folder / place.document_name
     document.write_text(place.document, encoding="utf-8")
@@ -47,7 +38,7 @@ def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str 
         feature=slug,
         work=place.package,
         phase=str(action.step),
-        workflow_phase="06-implementation",
+        workflow_phase=PHASE,
         round=action.round,
         rounds=run.limits.rounds,
         checkout=folder,

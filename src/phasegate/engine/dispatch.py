@@ -79,7 +79,7 @@ def dispatch(
         feature_lock(project.location.locks, lock, f"dispatch {package.work_package_id}", now()),
         Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
     ):
-        _, settings = agent_for(project.config, "implement", agent)
+        _, settings = agent_for(project, Step.IMPLEMENT, agent)
         place = Workplace(project, store, one, max(package.num_agents, settings.num_agents))
         limits = Limits(project.config.run.max_review_cycles, settings.max_retries, place.count)
         record = _Record(place, PackageJournal(store, package, limits), say, show or (lambda _: None))
@@ -163,7 +163,7 @@ class _Dispatch:
 
     def _prepare(self) -> None:
         place = self._place
-        base = open_feature(place.project.repository, place.package.feature_slug, _current_branch(place.project))
+        base = open_feature(place.project.repository, place.package.feature_slug, current_branch(place.project))
         folders = [checkout.folder.name for checkout in place.checkouts()]
         self._record.say(f"worktree ready at {place.project.config.paths.worktrees}/{', '.join(folders)}")
         self._record(Prepared(base))
@@ -195,7 +195,7 @@ class _Dispatch:
         self._record(Cleaned())
 
 
-def _current_branch(project: Project) -> str:
+def current_branch(project: Project) -> str:
     """The branch that the person has checked out: the base of a new feature."""
     head = (project.repository.git_dir / "HEAD").read_text(encoding="utf-8").strip()
     if not head.startswith("ref: " + BRANCHES):
