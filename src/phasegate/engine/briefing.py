@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
 from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
 from phasegate.engine.jobs import Assigned
 from phasegate.engine.project import new_id
-from phasegate.engine.staffing import member_for
+from phasegate.engine.staffing import Member, member_for
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
@@ -20,9 +20,14 @@ from phasegate.workspace.log import diff_text
 IMPLEMENTATION = "06-implementation"
 
 
+def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Collection[str]) -> Member:
+    """The agent that implements, or that reviews: an entry for the phase names the one that implements."""
+    return member_for(place.project, step, IMPLEMENTATION if step is Step.IMPLEMENT else "", wanted, resting)
+
+
 def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
     """A new job for what is to be done next, in this folder."""
-    member = member_for(place.project, action.step, IMPLEMENTATION, wanted, place.store.resting(time.time()))
+    member = agent_for(place, action.step, wanted, place.store.resting(time.time()))
     job, slug = new_id(), place.package.feature_slug
     document = folder / place.document_name
     document.write_text(place.document, encoding="utf-8")

@@ -226,7 +226,10 @@ def _judged(assigned: Assigned, report: AgentReport, finished: Finished) -> Ende
 def _strayed(ended: Ended, changed: Sequence[str]) -> Ended:
     paths = ", ".join(changed[:MOST_NAMED]) + (f" and {len(changed) - MOST_NAMED} more" * (len(changed) > MOST_NAMED))
     reason = f"File scope violation: changed outside the worktree: {paths}"
-    remedy = "see who changed it, put it back, then resolve; a sandbox would have kept an agent from it"
+    remedy = (
+        "without a sandbox it cannot be told who did it: if it was you, dispatch again; if not, put it back first "
+        "(bubblewrap, once installed, keeps agents from it)"
+    )
     return ended._replace(end=End.BLOCKED, reason=reason, remediation=remedy)
 
 
