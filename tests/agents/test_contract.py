@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import uuid
 from pathlib import Path
 from typing import NamedTuple
@@ -132,10 +132,10 @@ def play(subject: Subject, folder: Path, *turns: Turn, **options: object) -> tup
 
 
 HTTP = [
-    (Fail(400), Ending.FAILED, "400"),
+    (Fail(400), Ending.FAILED, "the stand-in says 400"),
     (Fail(401), Ending.NOT_RUNNABLE, "401"),
     (Fail(429, retry_after_s=3600), Ending.RATE_LIMITED, "429"),
-    (Fail(500), Ending.TRANSIENT, "500"),
+    (Fail(500), Ending.TRANSIENT, "500|high demand"),  # one of them has its own words for it
 ]
 
 
@@ -147,11 +147,16 @@ def test_an_error_of_the_model_is_told_apart_and_named(
     ran, model = play(subject, tmp_path, failure)
     assert model.questions, ran
     assert ran.report.ending is ending, ran
-    assert named in ran.report.reason or f"the stand-in says {named}" in ran.report.reason, ran
-    assert not ran.finished.told_to_stop
+    assert re.search(named, ran.report.reason), ran
+    assert bool(ran.report.remedy) is (ending is Ending.NOT_RUNNABLE)
+    assert not ran.finished.timed_out
     assert processes_tagged(ran.tag) == []
-    if ending is Ending.NOT_RUNNABLE:
-        assert ran.report.remedy
+
+
+@pytest.mark.parametrize("subject", ["qwen"], indirect=True)
+def test_a_refused_key_is_told_apart_by_the_slowest_too(subject: Subject, tmp_path: Path) -> None:
+    ran, _ = play(subject, tmp_path, Fail(401))
+    assert ran.report.ending is Ending.NOT_RUNNABLE, ran
 
 
 def test_a_failure_that_passes_is_no_failure(subject: Subject, tmp_path: Path) -> None:
@@ -164,7 +169,7 @@ def test_a_stream_that_breaks_off_is_worth_another_try(subject: Subject, tmp_pat
     ran, _ = play(subject, tmp_path, Cut())
     assert ran.report.ending is Ending.TRANSIENT, ran
     assert ran.report.reason
-    assert not ran.finished.told_to_stop, ran
+    assert not ran.finished.timed_out, ran
     assert processes_tagged(ran.tag) == []
 
 
@@ -203,9 +208,3 @@ def test_a_file_outside_the_checkout_is_refused_and_the_agent_hears_of_it(subjec
     assert not outside.exists()
     assert "REFUSED" in model.questions[-1].text, ran
     assert ran.report.ending is Ending.COMPLETED, ran
-
-
-def test_a_reviewer_changes_nothing_whatever_the_model_wants(subject: Subject, tmp_path: Path) -> None:
-    ran, _ = play(subject, tmp_path, Write("hello.txt", "hello\n"), Say("went on"), phase="review")
-    assert ran.report.ending is Ending.COMPLETED, ran
-    json.dumps(ran.report.answer)
