@@ -35,7 +35,7 @@ test-long: $(VENV)/.dev ## all tests, in the nightly profile
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents
 
 test-agents: $(VENV)/.dev ## the real agent programs against a stand-in model; installs them once
-	@$(BIN)/python tools/agent_tests.py -n $(WORKERS) --dist loadgroup -q
+	@$(BIN)/python tools/agent_tests.py -n $(WORKERS) -q
 
 check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability
 	@$(BIN)/ruff format --check --quiet .
