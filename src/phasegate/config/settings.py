@@ -9,6 +9,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from phasegate.rules.scope import LITTER
+
 AtLeastOne = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 NotNegative = Annotated[int, Meta(ge=0, le=1_000)]
 Seconds = Annotated[float, Meta(gt=0, le=604_800)]  # a week
@@ -59,16 +61,7 @@ class Run(Settings, frozen=True):
     parallel: AtLeastOne = 2
     sandbox: Sandbox = Sandbox.AUTO
     deliver_feature_folder: bool = True
-    tool_litter: tuple[Text, ...] = (
-        "__pycache__/",
-        "*.pyc",
-        ".pytest_cache/",
-        ".mypy_cache/",
-        ".ruff_cache/",
-        ".coverage",
-        "node_modules/",
-        "target/",
-    )
+    tool_litter: tuple[Text, ...] = LITTER  # a profile knows more
 
 
 class Limits(Settings, frozen=True):
