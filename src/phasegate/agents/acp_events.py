@@ -1,0 +1,74 @@
+"""What the ACP program tells its harness: one JSON object a line, in both directions of that pipe these types."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class How(StrEnum):
+    """How a conversation ended. The first five are the stop reasons of the protocol."""
+
+    END_TURN = "end_turn"
+    MAX_TOKENS = "max_tokens"
+    MAX_TURN_REQUESTS = "max_turn_requests"
+    REFUSAL = "refusal"
+    CANCELLED = "cancelled"
+    ERROR = "error"  # it answered a request of ours with an error
+    SIGN_IN = "sign_in"  # it wants somebody to sign in first
+    EXITED = "exited"  # before it answered
+    SILENT = "silent"  # it did not answer in time
+    BROKEN = "broken"  # what it sent is not the protocol, or not our version of it
+    NOT_STARTED = "not_started"
+
+
+class Said(msgspec.Struct, frozen=True, tag="text"):
+    text: str
+
+
+class Used(msgspec.Struct, frozen=True, tag="usage"):
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+
+
+class Changed(msgspec.Struct, frozen=True, tag="file"):
+    path: str
+    removed: bool = False
+    failed: bool = False
+
+
+class Ran(msgspec.Struct, frozen=True, tag="tool"):
+    title: str
+    is_command: bool = False
+    failed: bool = False
+
+
+class Noted(msgspec.Struct, frozen=True, tag="notice"):
+    """A refused permission, for instance."""
+
+    text: str
+    path: str = ""
+
+
+class Ended(msgspec.Struct, frozen=True, tag="end"):
+    how: How
+    reason: str = ""
+    agent_status: int | None = None  # where it exited: negative for a signal
+
+
+Line = Said | Used | Changed | Ran | Noted | Ended
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What the program is to do, on its stdin."""
+
+    checkout: str
+    prompt: str
+    readable: tuple[str, ...] = ()
+    entries: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
+    lock_files: tuple[str, ...] = ()
+    litter: tuple[str, ...] = ()
