@@ -15,7 +15,7 @@ from phasegate.agents.envelope import Envelope
 from phasegate.agents.port import AgentConfig, Ending, Finished, Harness, Task
 from phasegate.agents.table import HARNESSES, harness_of
 from phasegate.errors import ConfigError
-from support.agents import carry_out
+from support.agents import carry_out, reported
 from support.tasks import make_task
 
 
@@ -136,7 +136,7 @@ def test_the_repositorys_own_files_add_nothing_to_the_environment(kind: str, rep
 
 def test_what_the_program_printed_is_the_answer(kind: str, repository: Path) -> None:
     task = task_of(kind, repository, "echo 'an answer'; echo 'no answer' >&2")
-    report = harness_of(kind).report(task, carry_out(harness_of(kind).launch(task), repository))
+    report = reported(harness_of(kind), task, carry_out(harness_of(kind).launch(task), repository))
     assert (report.answer.strip(), report.ending) == ("an answer", Ending.COMPLETED)
 
 
@@ -159,7 +159,7 @@ def test_the_end_of_a_run_is_a_value_with_a_reason(
     path = tmp_path / "end.sh"
     path.write_text(script)
     task = make_task(repository, _ending(kind, repository, path), kind=kind)
-    report = harness_of(kind).report(task, carry_out(harness_of(kind).launch(task), repository))
+    report = reported(harness_of(kind), task, carry_out(harness_of(kind).launch(task), repository))
     assert report.ending is ending
     assert report.reason
     assert (report.retry_at_s is not None) is (ending is Ending.RATE_LIMITED)
@@ -183,14 +183,14 @@ def test_whatever_was_printed_the_report_is_a_value(
     kind: str, repository: Path, text: str, status: int | None, signal: int | None
 ) -> None:
     finished = Finished(status, text, text, signal)
-    report = harness_of(kind).report(task_of(kind, repository), finished)
+    report = reported(harness_of(kind), task_of(kind, repository), finished)
     assert isinstance(report.answer, str)
     assert report.ending is Ending.COMPLETED if status == 0 else report.ending is not Ending.COMPLETED
 
 
 def test_a_run_that_ran_out_of_time_did_not_complete(kind: str, repository: Path) -> None:
     finished = Finished(0, "<review>PASS</review>", "", timed_out=True, duration_s=1800)
-    assert harness_of(kind).report(task_of(kind, repository), finished).ending is Ending.FAILED
+    assert reported(harness_of(kind), task_of(kind, repository), finished).ending is Ending.FAILED
 
 
 def test_a_configuration_that_does_not_suffice_is_refused_with_a_hint(kind: str, repository: Path) -> None:

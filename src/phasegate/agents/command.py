@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from phasegate.agents.ending import report_of_plain_program
+from phasegate.agents.ending import PlainReading
 from phasegate.agents.envelope import environment_of
-from phasegate.agents.port import AgentReport, Finished, Launch, Task
+from phasegate.agents.port import Launch, Reading, Talk, Task
 from phasegate.errors import ConfigError
 
 
@@ -32,8 +32,8 @@ class Command:
             pass_env=task.agent.env,
         )
 
-    def report(self, task: Task, finished: Finished) -> AgentReport:
-        return report_of_plain_program(finished)
+    def reading(self, task: Task, talk: Talk) -> Reading:
+        return PlainReading()
 
 
 def run_variables(task: Task) -> dict[str, str]:

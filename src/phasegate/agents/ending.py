@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 
-from phasegate.agents.port import AgentReport, Ending, Finished
+from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, Finished
 from phasegate.rules.retry import READ_AT_MOST, Fault, classify
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # what a shell says
 _RETRY_AFTER = re.compile(r"\b(?:retry|try again|resets?)[ -](?:after|in):? ?([0-9]{1,6}) ?(s|m|h)?", re.I)
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+class PlainReading:
+    """Of a program without a protocol: what it prints is shown as it comes, and all of it is the answer."""
+
+    def __init__(self, report: Callable[[Finished], AgentReport] | None = None) -> None:
+        self._report = report or report_of_plain_program
+
+    def line(self, text: str) -> Iterable[AgentEvent]:
+        return (AgentEvent(EventKind.TEXT, text),)
+
+    def report(self, finished: Finished) -> AgentReport:
+        return self._report(finished)
 
 
 def report_of_plain_program(finished: Finished) -> AgentReport:
@@ -19,7 +33,7 @@ def report_of_plain_program(finished: Finished) -> AgentReport:
     """
     ending, reason = _ending(finished)
     retry_at_s = _retry_at_s(finished) if ending is Ending.RATE_LIMITED else None
-    return AgentReport(finished.stdout, ending, reason, retry_at_s)
+    return AgentReport(finished.stdout, ending, reason, retry_at_s, cut=finished.cut)
 
 
 def _ending(finished: Finished) -> tuple[Ending, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections import deque
@@ -14,6 +15,7 @@ from phasegate.cage.stream import Captured, Keeper, Log
 MIB = 1024**2
 _CHUNK_BYTES = 256 * 1024
 _SET_PIPE_SIZE = 1031
+_log = logging.getLogger(__name__)
 
 
 def open_pipe() -> tuple[int, int]:
@@ -48,6 +50,7 @@ class Inbox:
         self._keeper = Keeper(keep_bytes)
         self._log = log
         self._hand_on = hand_on
+        self.unheard = False
         os.set_blocking(descriptor, False)
 
     def read(self) -> bool:
@@ -74,8 +77,16 @@ class Inbox:
     def _take(self, chunk: bytes) -> None:
         self._keeper.feed(chunk)
         self._log.feed(chunk)
-        if self._hand_on is not None:
-            self._hand_on(chunk)
+        if self._hand_on is not None and not self.unheard:
+            self._hand(chunk, self._hand_on)
+
+    def _hand(self, chunk: bytes, hand_on: Callable[[bytes], None]) -> None:
+        """A listener that fails is not called again, and the job goes on: who asks for the outcome is told."""
+        try:
+            hand_on(chunk)
+        except Exception:
+            _log.exception("what listens to a job's output has failed")
+            self.unheard = True
 
 
 class Outbox:

@@ -58,3 +58,4 @@ class Outcome(NamedTuple):
     duration_s: float
     survivors_killed: int  # processes that were still there when the program had ended
     survivors_left: int  # processes that could not be ended: another user's, or stuck in the kernel
+    unheard: bool = False  # what listened to its output failed, and did not hear the rest

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.agents.caged import finished_of, job_request
+from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
 from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished, Harness, Task
 from phasegate.agents.spool import Spool
@@ -92,9 +91,9 @@ def run_job(project: Project, store: Store, trails: Trails, assigned: Assigned, 
         _note_start(trails, assigned, request, prompt)
         watch = Watch(project, store, assigned.package) if level is Level.NONE else None
         with spool.serving(answerer(project, store, assigned.package)):
-            outcome = Job(request).run()
-    finished = finished_of(outcome, time.time())
-    ended = _judged(assigned, harness.report(task, finished), finished)
+            job = Job(request)
+            report, finished = run_agent(job, harness.reading(task, job))
+    ended = _judged(assigned, report, finished)
     if watch is not None and (changed := watch.changes()):
         ended = _strayed(ended, changed)
     seal = _note_end(trails, assigned, ended)
@@ -156,7 +155,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
 
 def _judged(assigned: Assigned, report: AgentReport, finished: Finished) -> Ended:
     """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7)."""
-    answer = parse_answer(report.answer, assigned.phase, truncated=finished.cut)
+    answer = parse_answer(report.answer, assigned.phase, truncated=report.cut)
     end, reason, remediation = _verdict_on(assigned, report, finished, answer)
     if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
         end, reason = End.FAILED, f"it ran out of time after {finished.duration_s:.0f} s: {reason}"
