@@ -1,4 +1,4 @@
-"""What the ACP program tells its harness: one JSON object a line, in both directions of that pipe these types."""
+"""What the ACP harness and its program in the cage say to each other: an order, and one JSON object a line."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class How(StrEnum):
 
 class Said(msgspec.Struct, frozen=True, tag="text"):
     text: str
+    begins: bool = False  # a new message
 
 
 class Used(msgspec.Struct, frozen=True, tag="usage"):
@@ -67,6 +68,7 @@ class Order(msgspec.Struct, frozen=True):
 
     checkout: str
     prompt: str
+    handshake_s: float
     readable: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
     set_aside: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from phasegate.rules.repo_path import path_problem
 from phasegate.rules.scope import Scope
 
 LARGEST_FILE_BYTES = 8 * 1024**2
+LONGEST_SHOWN = 4096
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -51,6 +52,11 @@ class Places(NamedTuple):
                 return name
         raise Refused(f"{path} is outside the checkout")
 
+    def shown(self, path: str) -> str:
+        """A path as a person reads it: from the checkout on, if it is in there."""
+        roots = (root for root in (self.checkout, *self.aliases) if path.startswith(f"{root}/"))
+        return path[len(next(roots, "")) :].removeprefix("/")[:LONGEST_SHOWN] if path.startswith("/") else path
+
     def require_writable(self, path: str) -> str:
         """The name of a file that the package may change."""
         name = self.name_in_checkout(path)
@@ -66,10 +72,10 @@ class Places(NamedTuple):
             self._refuse_links(self.name_in_checkout(path))
 
     def _refuse_links(self, name: str) -> None:
-        path = self.checkout
+        path = Path(self.checkout)
         for part in name.split("/"):
-            path = f"{path}/{part}"
-            if os.path.islink(path):
+            path /= part
+            if path.is_symlink():
                 raise Refused(f"{name} is reached through a link")
 
     def read_text(self, path: str) -> str:

@@ -52,7 +52,7 @@ class Message(msgspec.Struct, frozen=True):
     """A request (method and id), a notification (method alone) or a response (id alone)."""
 
     jsonrpc: str
-    id: int | str | None | UnsetType = UNSET
+    id: int | str | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
     params: Raw = NO_PARAMS
     result: Raw | UnsetType = UNSET
@@ -170,7 +170,11 @@ class Wire:
                 break
             with suppress(OSError):
                 os.killpg(self._agent.pid, signal_number)
-        return self._agent.wait() if self._ended_within(_KILL_AFTER_S) else None
+        if not self._ended_within(_KILL_AFTER_S):
+            return None
+        with suppress(OSError):  # children that it left behind
+            os.killpg(self._agent.pid, signal.SIGKILL)
+        return self._agent.returncode
 
     def _ended_within(self, patience_s: float) -> bool:
         """Whether it ended; what it still prints is thrown away, so that a full pipe does not hold it up."""

@@ -25,7 +25,7 @@ class Command:
                 f'Set `command = ["program"]` in [agents.{task.agent.name}].',
             )
         return Launch(
-            argv=_from_the_repository(task),
+            argv=own_command(task),
             stdin=task.envelope.to_json(),
             network=True,  # it may have to reach a model
             env=run_variables(task),
@@ -46,7 +46,7 @@ def run_variables(task: Task) -> dict[str, str]:
     }
 
 
-def _from_the_repository(task: Task) -> tuple[str, ...]:
+def own_command(task: Task) -> tuple[str, ...]:
     """`./agent.sh` and `tools/agent.py` mean the person's own files: agents had those in the checkout in hand."""
     program, *arguments = task.agent.command
     if "/" in program:
@@ -56,4 +56,7 @@ def _from_the_repository(task: Task) -> tuple[str, ...]:
 
 def _own_file(repository: Path, argument: str) -> str:
     path = repository / argument
-    return str(path) if not argument.startswith("-") and path.is_file() else argument
+    try:
+        return str(path) if not argument.startswith("-") and path.is_file() else argument
+    except OSError:  # too long to be a name
+        return argument

@@ -15,6 +15,9 @@ from typing import Protocol
 import msgspec
 
 from phasegate.agents.envelope import Envelope
+from phasegate.rules.scope import Scope
+
+NOTHING = Scope(())
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
@@ -37,6 +40,7 @@ class Task(msgspec.Struct, frozen=True):
     phase: str  # plan, challenge, implement, review or archive
     workflow_phase: str = ""  # the key, such as 06-implementation
     round: int = 1
+    scope: Scope = NOTHING  # what it may change; for the harnesses that are asked before it happens
 
 
 class Launch(msgspec.Struct, frozen=True):

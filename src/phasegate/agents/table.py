@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from phasegate.agents.acp import Acp
 from phasegate.agents.command import Command
 from phasegate.agents.port import Harness
 from phasegate.agents.scripted import Scripted
 from phasegate.errors import ConfigError
 
 HARNESSES: Mapping[str, Harness] = {
+    "acp": Acp(),
     "command": Command(),
     "scripted": Scripted(),
 }

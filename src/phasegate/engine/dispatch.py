@@ -13,6 +13,7 @@ from threading import Event as Cancelled
 from typing import NamedTuple
 
 from phasegate.agents.envelope import Share
+from phasegate.agents.port import NOTHING
 from phasegate.config import Agent
 from phasegate.engine.context_documents import context_documents
 from phasegate.engine.jobs import Assigned, Ended, run_job, started_row
@@ -409,6 +410,7 @@ class _Dispatch:
             tuple(blobs_of(self._project.repository, self._start())),
             tuple(one.path for one in context_documents(self._project, package.feature_slug)),
             share,
+            self._scope(action.agent_index) if phase == "implement" else NOTHING,  # a reviewer changes nothing
         )
 
     def _note(self, action: Action, share: Share | None) -> str:

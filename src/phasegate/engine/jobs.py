@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
-from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished, Harness, Task
+from phasegate.agents.port import NOTHING, AgentConfig, AgentReport, Ending, Finished, Harness, Task
 from phasegate.agents.spool import Spool
 from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
@@ -32,6 +32,7 @@ from phasegate.rules.answer import Answer, blockers_in, parse_answer
 from phasegate.rules.budget import Piece
 from phasegate.rules.package_run import End
 from phasegate.rules.result import Response, check_result
+from phasegate.rules.scope import Scope
 from phasegate.rules.trail import Action, Done, Source, Value
 from phasegate.rules.work_package import WorkPackage
 
@@ -55,6 +56,7 @@ class Assigned(NamedTuple):
     paths: Sequence[str]
     context: tuple[Path, ...] = ()  # the documents that the envelope names
     share: Share | None = None
+    scope: Scope = NOTHING  # what it may change
 
 
 class Ended(NamedTuple):
@@ -150,6 +152,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
         phase=assigned.phase,
         workflow_phase="06-implementation",
         round=assigned.round,
+        scope=assigned.scope,
     )
 
 
