@@ -15,6 +15,7 @@ from phasegate.agents.envelope import Envelope
 from phasegate.agents.port import AgentConfig, Ending, Finished, Harness, Task
 from phasegate.agents.table import HARNESSES, harness_of
 from phasegate.errors import ConfigError
+from support.acp_runs import agent_command
 from support.agents import carry_out, reported
 from support.tasks import make_task
 
@@ -37,7 +38,12 @@ def _scripted(folder: Path, script: str) -> AgentConfig:
     return AgentConfig("tested", scenario=str(path), env=("AGENT_KEY",))
 
 
+def _acp(folder: Path, script: str) -> AgentConfig:
+    return AgentConfig("tested", command=agent_command("shell", script), env=("AGENT_KEY",))
+
+
 SUBJECTS = {
+    "acp": Subject(_acp, network=True, takes_envelope=False),
     "command": Subject(_command, network=True, takes_envelope=True),
     "scripted": Subject(_scripted, network=False, takes_envelope=True),
 }
@@ -57,6 +63,12 @@ def repository(tmp_path: Path) -> Path:
 
 def task_of(kind: str, repository: Path, script: str = "true") -> Task:
     return make_task(repository, SUBJECTS[kind].configured(repository, script), kind=kind)
+
+
+def answer_of(kind: str, repository: Path, script: str) -> str:
+    """What a run of this script answers, as the harness reads it."""
+    task = task_of(kind, repository, script)
+    return reported(harness_of(kind), task, carry_out(harness_of(kind).launch(task), repository)).answer
 
 
 def test_every_harness_of_the_table_is_tested_here() -> None:
@@ -90,9 +102,8 @@ def test_a_launch_says_all_that_the_cage_must_know(kind: str, repository: Path) 
 
 @pytest.mark.demand("D1.d")
 def test_every_agent_is_told_its_job_in_its_environment(kind: str, repository: Path) -> None:
-    task = task_of(kind, repository, 'env; cat "$AGILEPLUS_PROMPT"')
-    finished = carry_out(harness_of(kind).launch(task), repository)
-    lines = finished.stdout.splitlines()
+    task = task_of(kind, repository)
+    lines = answer_of(kind, repository, 'env; cat "$AGILEPLUS_PROMPT"').splitlines()
     assert f"AGILEPLUS_JOB_ID={task.envelope.job_id}" in lines
     assert "AGILEPLUS_WP_ID=WP01" in lines
     assert f"AGILEPLUS_PROMPT={task.prompt_xml}" in lines
@@ -119,8 +130,7 @@ def test_a_launch_holds_no_value_of_our_own_environment(
     monkeypatch.setenv("AGENT_KEY", "canary-7431")
     launch = harness_of(kind).launch(task_of(kind, repository))
     assert "canary-7431" not in repr(launch)
-    control = carry_out(harness_of(kind).launch(task_of(kind, repository, "echo $AGENT_KEY")), repository)
-    assert "canary-7431" in control.stdout
+    assert "canary-7431" in answer_of(kind, repository, "echo $AGENT_KEY")
 
 
 def test_the_repositorys_own_files_add_nothing_to_the_environment(kind: str, repository: Path) -> None:
@@ -128,10 +138,8 @@ def test_the_repositorys_own_files_add_nothing_to_the_environment(kind: str, rep
     for name in (".env", ".envrc", ".claude/settings.json", ".codex/config.toml"):
         (repository / name).parent.mkdir(exist_ok=True)
         (repository / name).write_text(settings)
-    control = carry_out(harness_of(kind).launch(task_of(kind, repository, "cat .env")), repository)
-    assert "evil.test" in control.stdout
-    finished = carry_out(harness_of(kind).launch(task_of(kind, repository, "env")), repository)
-    assert "evil.test" not in finished.stdout
+    assert "evil.test" in answer_of(kind, repository, "cat .env")
+    assert "evil.test" not in answer_of(kind, repository, "env")
 
 
 def test_what_the_program_printed_is_the_answer(kind: str, repository: Path) -> None:
@@ -185,7 +193,9 @@ def test_whatever_was_printed_the_report_is_a_value(
     finished = Finished(status, text, text, signal)
     report = reported(harness_of(kind), task_of(kind, repository), finished)
     assert isinstance(report.answer, str)
-    assert report.ending is Ending.COMPLETED if status == 0 else report.ending is not Ending.COMPLETED
+    # Only of a program that speaks no protocol is exit status 0 a good end.
+    is_plain = SUBJECTS[kind].takes_envelope
+    assert report.ending is Ending.COMPLETED if status == 0 and is_plain else report.ending is not Ending.COMPLETED
 
 
 def test_a_run_that_ran_out_of_time_did_not_complete(kind: str, repository: Path) -> None:
