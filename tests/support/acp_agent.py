@@ -146,7 +146,10 @@ def through_client(agent: Agent) -> str:
 
 
 def implements(agent: Agent) -> str:
-    """Write what a work package wants and answer as an implementer, or judge it, as the environment says."""
+    """Answer as an implementer or as a reviewer, as the environment says.
+
+    An implementer writes a list of files, through the client if it is allowed; with a `!` before it, unasked.
+    """
     agent.say("I begin. ")
     if os.environ["PHASEGATE_PHASE"] == "review":
         agent.say("Fine.\n<review>PASS</review>\n")
@@ -154,7 +157,10 @@ def implements(agent: Agent) -> str:
     job, package = os.environ["AGILEPLUS_JOB_ID"], os.environ["AGILEPLUS_WP_ID"]
     refused = []
     for number, path in enumerate(json.loads(agent.argument)):
-        whole = agent.whole(path)
+        whole = agent.whole(path.removeprefix("!"))
+        if path.startswith("!"):
+            Path(whole).write_text("unasked\n")
+            continue
         diff = {"type": "diff", "path": whole, "oldText": None, "newText": "export const done = true;\n"}
         call = _call(agent, toolCallId=f"c{number}", content=[diff], locations=[{"path": whole}])
         if agent.is_allowed(call):

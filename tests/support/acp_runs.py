@@ -40,7 +40,7 @@ class Ran(NamedTuple):
 def agent_command(behaviour: str, argument: object = "") -> tuple[str, ...]:
     """The command line of the agent of the tests; what is no text is given as JSON."""
     text = argument if isinstance(argument, str) else json.dumps(argument)
-    return (sys.executable, str(AGENT), behaviour, text)
+    return (sys.executable, str(AGENT), behaviour, *([text] if text else []))
 
 
 def acp_task(repository: Path, command: Iterable[str], scope: Iterable[str] = ()) -> Task:

@@ -180,12 +180,12 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
         if refused := _refusals(assigned, response):
             return End.UNREADABLE, refused, ""
         return End.BLOCKED, response.blocked_reason or response.error or "it failed", response.remediation or ""
-    if blockers := (*answer.blockers, *blockers_in(finished.stderr)):
+    if blockers := (*answer.blockers, *report.blockers, *blockers_in(finished.stderr)):
         return End.BLOCKED, "; ".join(blockers), ""
     if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED):
         return End.TRANSIENT, report.reason, "wait, then dispatch again"
     if report.ending is not Ending.COMPLETED:
-        return End.FAILED, report.reason, _REMEDIES.get(report.ending, "read the log of the job")
+        return End.FAILED, report.reason, report.remedy or _REMEDIES.get(report.ending, "read the log of the job")
     if assigned.phase == "review":
         return (End.UNREADABLE, answer.reason, "") if answer.error else (End.DONE, "", "")
     return _about_response(assigned, answer)
