@@ -14,7 +14,6 @@ import msgspec
 from phasegate.agents.acp import Acp
 from phasegate.agents.acp_events import Order
 from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, EventKind, Finished, Launch, Task
-from phasegate.rules.scope import Scope
 from support.agents import carry_out, read
 from support.tasks import make_task
 
@@ -44,8 +43,7 @@ def agent_command(behaviour: str, argument: object = "") -> tuple[str, ...]:
 
 
 def acp_task(repository: Path, command: Iterable[str], scope: Iterable[str] = ()) -> Task:
-    task = make_task(repository, AgentConfig("tested", command=tuple(command)), kind="acp")
-    return msgspec.structs.replace(task, scope=Scope(scope))
+    return make_task(repository, AgentConfig("tested", command=tuple(command)), kind="acp", scope=scope)
 
 
 def acp_launch(task: Task, handshake_s: float = 30.0) -> Launch:

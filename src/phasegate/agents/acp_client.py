@@ -25,7 +25,6 @@ from phasegate.agents.acp_wire import Message, Wire
 METHOD_NOT_FOUND, INVALID_PARAMS, RESOURCE_NOT_FOUND, REFUSED = -32601, -32602, -32002, -32001
 LONGEST_TEXT = 1_000_000  # of one line of ours
 _LONGEST_TITLE = 200
-_OVER = ("completed", "failed")
 Params = TypeVar("Params")
 
 
@@ -229,10 +228,11 @@ class Client:
             self._new_message = False
 
     def _note_call(self, news: ToolCallFields) -> None:
+        was_over = self._calls.is_over(news.tool_call_id)
         call = self._calls.note(news)
-        if news.status not in _OVER:
+        if was_over or not call.is_over:
             return
-        failed = news.status == "failed"
+        failed = call.status == "failed"
         if call.kind in CHANGING:
             for name in map(self._places.shown, call.paths):
                 if name not in self._written:  # otherwise we said so when we wrote it

@@ -65,15 +65,19 @@ class ToolCall(NamedTuple):
     named: frozenset[str] = frozenset()
 
     def with_news(self, news: ToolCallFields, checkout: str) -> ToolCall:
-        diffs = {part.path for part in news.content or () if part.type == "diff"}
-        named = {location.path for location in news.locations or ()}
+        diffs = {_from(checkout, part.path) for part in news.content or () if part.type == "diff"}
+        named = [*(location.path for location in news.locations or ()), *_paths_in(news.raw_input)]
         return ToolCall(
             news.title or self.title,
             news.kind or self.kind,
             news.status or self.status,
             self.changed | diffs,
-            self.named | named | {_from(checkout, path) for path in _paths_in(news.raw_input)},
+            self.named | {_from(checkout, path) for path in named},
         )
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ("completed", "failed")
 
     @property
     def paths(self) -> list[str]:
@@ -91,6 +95,9 @@ class ToolCalls:
     def __init__(self, checkout: str) -> None:
         self._checkout = checkout
         self._calls: dict[str, ToolCall] = {}
+
+    def is_over(self, call_id: str) -> bool:
+        return self._calls.get(call_id, ToolCall()).is_over
 
     def note(self, news: ToolCallFields) -> ToolCall:
         known = self._calls.pop(news.tool_call_id, ToolCall())
@@ -113,7 +120,7 @@ def _paths_in(raw_input: Raw) -> Iterator[str]:
 
 
 def _from(checkout: str, path: str) -> str:
-    """A tool's own argument may be relative to the session's folder; what leads out of it is refused later."""
+    """Some agents name paths from the session's folder on. What leads out of it is refused later."""
     return path if path.startswith("/") else f"{checkout}/{path}"
 
 

@@ -145,7 +145,9 @@ class Conversation:
             return Ended(How.BROKEN, str(broken))
 
     def _initialize(self) -> None:
-        capabilities = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": False}
+        # Writes come through us. Reads need not: what the agent can see is up to the cage, and gemini 0.61 cannot
+        # create a file where it must ask us whether there is one. Commands it runs itself, in the same cage as we.
+        capabilities = {"fs": {"readTextFile": False, "writeTextFile": True}, "terminal": False}
         us = {"name": "phasegate", "title": "Phasegate", "version": __version__}
         answer = self._ask(
             "initialize",
