@@ -23,6 +23,8 @@ from support.real_agents import (
 from support.standin import Fail, Hang, Say, Shell, Standin, Turn, Write
 
 SCOPE = ("src/",)
+LINE = "<file name='a &amp; b'>\\n \"$(id)\" `x` é 漢字 😀 %s {{X}} \t</file>\n"
+LONG_PROMPT = f"<prompt>\n{LINE * (300_000 // len(LINE.encode()) + 1)}</prompt>\n"
 PROMPT = '<prompt>Do what the stand-in says: é, <b> &amp; "quotes".</prompt>\n'
 
 
@@ -41,10 +43,11 @@ AGENTS = {"gemini": Subject("acp", "gemini", _gemini), "opencode": Subject("acp"
 
 
 class ScopedRoom(Room):
-    """A room whose task may change the folder src and nothing else."""
+    """A room whose task may change the folder src, and its README if it is told so."""
 
     def task(self, url: str, prompt: str, phase: str = "implement") -> Task:
-        return msgspec.structs.replace(super().task(url, prompt, phase), scope=Scope(SCOPE))
+        more = ("README.md",) if self.root.name == "wider" else ()
+        return msgspec.structs.replace(super().task(url, prompt, phase), scope=Scope((*SCOPE, *more)))
 
 
 @pytest.fixture(params=sorted(AGENTS))
@@ -52,19 +55,23 @@ def agent(request: pytest.FixtureRequest, programs: Path) -> Subject:
     return AGENTS[str(request.param)]
 
 
-def play(agent: Subject, folder: Path, *turns: Turn, timeout_s: float = 90.0) -> tuple[Ran, Standin, Path]:
+def play(
+    agent: Subject, folder: Path, *turns: Turn, timeout_s: float = 90.0, prompt: str = PROMPT
+) -> tuple[Ran, Standin, Path]:
     room = ScopedRoom(*make_room(folder, agent))
     with Standin(*turns) as model:
-        return run_real(room, model.url, PROMPT, timeout_s=timeout_s), model, room.checkout
+        return run_real(room, model.url, prompt, timeout_s=timeout_s), model, room.checkout
 
 
 @pytest.mark.demand("D3.g", "P5.a")
 def test_a_write_in_scope_is_allowed_and_the_prompt_arrives_whole(agent: Subject, tmp_path: Path) -> None:
-    ran, model, checkout = play(agent, tmp_path, Write("src/hello.txt", "hello\n"), Say("It is done."))
+    turns = (Write("src/hello.txt", "hello\n"), Say("It is done."))
+    ran, model, checkout = play(agent, tmp_path, *turns, prompt=LONG_PROMPT)
     assert ran.report.ending is Ending.COMPLETED, ran
     assert ran.report.answer.strip() == "It is done."
     assert (checkout / "src/hello.txt").read_text() == "hello\n", ran
-    assert any(PROMPT.strip() in text for text in model.questions[0].strings)
+    assert len(LONG_PROMPT.encode()) > 300_000
+    assert any(LONG_PROMPT.strip() in text for text in model.questions[0].strings)
     assert [event.path for event in ran.of_kind(EventKind.FILE)] == ["src/hello.txt"], ran.events
     assert ran.report.usage is not None
     assert ran.report.usage.output_tokens >= 23, ran.report
@@ -73,7 +80,10 @@ def test_a_write_in_scope_is_allowed_and_the_prompt_arrives_whole(agent: Subject
 
 @pytest.mark.demand("D3.g", "D6.b")
 def test_a_write_outside_the_scope_is_refused_before_it_happens(agent: Subject, tmp_path: Path) -> None:
-    ran, _, checkout = play(agent, tmp_path, Write("README.md", "changed\n"), Say("I went on."))
+    turns = (Write("README.md", "changed\n"), Say("I went on."))
+    control, _, wider = play(agent, tmp_path / "wider", *turns)
+    assert (wider / "README.md").read_text() == "changed\n", control  # where it is in scope, it is written
+    ran, _, checkout = play(agent, tmp_path / "narrow", *turns)
     assert (checkout / "README.md").read_text() == "A project\n", ran
     assert any("README.md" in event.text for event in ran.of_kind(EventKind.NOTICE)), ran
     assert ran.report.ending in (Ending.COMPLETED, Ending.FAILED), ran

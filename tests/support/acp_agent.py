@@ -288,6 +288,34 @@ def wants_sign_in(argument: str) -> None:
     hold()
 
 
+def wants_key(argument: str) -> None:
+    """Wants to be told which way to sign in, and takes the key from the environment then."""
+    agent, signed_in = Agent(""), False
+    methods = [{"id": "browser", "name": "Browser"}, {"id": "openai-api-key", "name": "Key"}]
+    while message := agent.receive():
+        method = message["method"]
+        if method == "authenticate":
+            signed_in = message["params"] == {"methodId": "openai-api-key"} and argument == "has one"
+        answers: Json = {
+            "initialize": {"protocolVersion": 1, "authMethods": methods},
+            "authenticate": {} if signed_in else None,
+            "session/new": {"sessionId": "s1"} if signed_in else None,
+            "session/prompt": {"stopReason": "end_turn"},
+        }
+        if answers[method] is None:
+            agent.send({"id": message["id"], "error": {"code": -32000, "message": "Authentication required"}})
+        else:
+            agent.send({"id": message["id"], "result": answers[method]})
+
+
+def says_much(agent: Agent) -> str:
+    """As many small pieces of text and updates of one tool call as the argument says."""
+    for number in range(int(agent.argument)):
+        agent.say("word ")
+        agent.update("tool_call_update", toolCallId="t", locations=[{"path": f"{agent.cwd}/src/{number}"}])
+    return "end_turn"
+
+
 def ends_at_once(argument: str) -> None:
     sys.exit(int(argument))
 
@@ -296,11 +324,11 @@ TURNS: dict[str, Callable[[Agent], str | None]] = {
     one.__name__: one
     for one in (
         *(shell, asks, through_client, implements, stops, echoes, asking_mode, messages, waits_for_cancel, hangs),
-        *(leaves_a_child, fails, system_error, prints, floods, never_reads),
+        *(leaves_a_child, fails, system_error, prints, floods, never_reads, says_much),
     )
 }
 BEGINNINGS: dict[str, Callable[[str], None]] = {
-    one.__name__: one for one in (mute, chatters, first_words, wants_sign_in, ends_at_once)
+    one.__name__: one for one in (mute, chatters, first_words, wants_sign_in, wants_key, ends_at_once)
 }
 
 

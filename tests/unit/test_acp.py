@@ -125,6 +125,13 @@ def test_an_agent_that_wants_somebody_to_sign_in_says_how(repository: Path) -> N
     assert "sign in" in report.remedy
 
 
+@pytest.mark.parametrize(("key", "ending"), [("has one", Ending.COMPLETED), ("has none", Ending.NOT_RUNNABLE)])
+def test_a_key_in_the_environment_is_the_only_way_to_sign_in_that_is_tried(
+    repository: Path, key: str, ending: Ending
+) -> None:
+    assert run_agent(repository, "wants_key", key).report.ending is ending
+
+
 def test_the_program_gets_the_scope_and_no_secret_by_its_input(repository: Path) -> None:
     task = msgspec.structs.replace(
         acp_task(repository, agent_command("echoes")), scope=Scope(("src/",), exceptions=("a",), set_aside=("WP01.md",))

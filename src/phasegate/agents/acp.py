@@ -32,6 +32,7 @@ from phasegate.rules.answer import blockers_in
 PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.acp_program", "--")
 HANDSHAKE_S = 120.0  # until it has a session: slow ones need ten seconds
 MOST_ANSWER = 8_000_000  # characters
+MOST_BLOCKERS = 20
 _DECODER = msgspec.json.Decoder(Line)
 _REASONS = {
     How.MAX_TOKENS: "it reached the limit of its model's tokens",
@@ -131,7 +132,7 @@ class AcpReading:
 
     def _said(self, line: Said) -> AgentEvent:
         if line.begins:
-            self._blockers += blockers_in("".join(self._parts))
+            self._blockers = [*self._blockers, *blockers_in("".join(self._parts))][:MOST_BLOCKERS]
             self._parts, self._length = [], 0
         self._length += len(line.text)
         if self._length <= MOST_ANSWER:

@@ -12,6 +12,7 @@ from phasegate.agents.acp_events import Changed, Line, Noted, Ran, Said, Used
 from phasegate.agents.acp_files import Missing, Places, Refused
 from phasegate.agents.acp_permission import (
     CHANGING,
+    LONGEST_TITLE,
     RUNNING,
     Option,
     ToolCall,
@@ -24,7 +25,7 @@ from phasegate.agents.acp_wire import Message, Wire
 
 METHOD_NOT_FOUND, INVALID_PARAMS, RESOURCE_NOT_FOUND, REFUSED = -32601, -32602, -32002, -32001
 LONGEST_TEXT = 1_000_000  # of one line of ours
-_LONGEST_TITLE = 200
+_LONGEST_LAST = 1000
 Params = TypeVar("Params")
 
 
@@ -137,7 +138,7 @@ class Client:
     def _answer(self, method: str, params: Raw) -> dict[str, object]:
         try:
             if method not in self._answers:
-                raise Wrong(METHOD_NOT_FOUND, f"Method not found: {method[:_LONGEST_TITLE]}")
+                raise Wrong(METHOD_NOT_FOUND, f"Method not found: {method[:LONGEST_TITLE]}")
             return {"result": self._answers[method](params)}
         except Wrong as wrong:
             return {"error": {"code": wrong.code, "message": str(wrong)}}
@@ -152,9 +153,9 @@ class Client:
         reason = why_refused(call, self._places)
         answer = outcome(params.options, call, allowed=not reason)
         if reason:
-            self._say_refused(f"{call.title[:_LONGEST_TITLE] or 'a tool'}: {reason}", call)
+            self._say_refused(f"{call.title or 'a tool'}: {reason}", call)
         elif answer["outcome"] == {"outcome": "cancelled"}:
-            self._say_refused(f"{call.title[:_LONGEST_TITLE]}: it offers no permission for this one time", call)
+            self._say_refused(f"{call.title}: it offers no permission for this one time", call)
         return answer
 
     def _say_refused(self, text: str, call: ToolCall) -> None:
@@ -222,7 +223,7 @@ class Client:
             self._new_message = chunk.message_id != self._message
             self._message = chunk.message_id
         text = chunk.content.text
-        self.last_text = text if self._new_message else self.last_text[-LONGEST_TEXT:] + text
+        self.last_text = (text if self._new_message else self.last_text + text)[-_LONGEST_LAST:]
         for start in range(0, len(text), LONGEST_TEXT):
             say(Said(text[start : start + LONGEST_TEXT], begins=self._new_message))
             self._new_message = False
@@ -239,14 +240,14 @@ class Client:
                     say(Changed(name, removed=call.kind == "delete", failed=failed))
                 self._written.discard(name)
         else:
-            say(Ran(call.title[:_LONGEST_TITLE], is_command=call.kind == RUNNING, failed=failed))
+            say(Ran(call.title, is_command=call.kind == RUNNING, failed=failed))
 
 
 def _decoded(kind: type[Params], raw: Raw) -> Params:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Wrong(INVALID_PARAMS, f"Invalid params: {str(error)[:_LONGEST_TITLE]}") from None
+        raise Wrong(INVALID_PARAMS, f"Invalid params: {str(error)[:LONGEST_TITLE]}") from None
 
 
 def _part_of(text: str, line: int | None, limit: int | None) -> str:

@@ -17,7 +17,8 @@ from phasegate.agents.acp_files import Places, Refused
 CHANGING = frozenset(("edit", "delete", "move"))
 LOOKING = frozenset(("read", "search", "think"))
 RUNNING = "execute"
-MOST_CALLS = 10_000
+MOST_CALLS, MOST_PATHS, LONGEST_PATH, LONGEST_TITLE = 1000, 200, 4096, 200
+_NO_PATH = "/"  # stands for a path that is too long and for too many: never in any scope
 # What tools call the file that they are about, where an agent does not repeat it as a location.
 _PATH_KEYS = frozenset(
     (
@@ -68,11 +69,11 @@ class ToolCall(NamedTuple):
         diffs = {_from(checkout, part.path) for part in news.content or () if part.type == "diff"}
         named = [*(location.path for location in news.locations or ()), *_paths_in(news.raw_input)]
         return ToolCall(
-            news.title or self.title,
-            news.kind or self.kind,
-            news.status or self.status,
-            self.changed | diffs,
-            self.named | {_from(checkout, path) for path in named},
+            (news.title or self.title)[:LONGEST_TITLE],
+            (news.kind or self.kind)[:LONGEST_TITLE],
+            (news.status or self.status)[:LONGEST_TITLE],
+            _few(self.changed | diffs),
+            _few(self.named | {_from(checkout, path) for path in named}),
         )
 
     @property
@@ -121,7 +122,13 @@ def _paths_in(raw_input: Raw) -> Iterator[str]:
 
 def _from(checkout: str, path: str) -> str:
     """Some agents name paths from the session's folder on. What leads out of it is refused later."""
+    if len(path) > LONGEST_PATH:
+        return _NO_PATH
     return path if path.startswith("/") else f"{checkout}/{path}"
+
+
+def _few(paths: frozenset[str]) -> frozenset[str]:
+    return paths if len(paths) <= MOST_PATHS else frozenset((_NO_PATH,))
 
 
 def why_refused(call: ToolCall, places: Places) -> str:
@@ -133,7 +140,7 @@ def why_refused(call: ToolCall, places: Places) -> str:
             for path in call.named:
                 places.require_readable(path)
         elif call.kind != RUNNING:
-            return f"a tool of kind {call.kind[:40] or 'unknown'} is not allowed here"
+            return f"a tool of kind {call.kind or 'unknown'} is not allowed here"
     except Refused as refusal:
         return str(refusal)
     return ""

@@ -12,13 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from phasegate import __version__
 from phasegate.agents.acp_client import Client, say
 from phasegate.agents.acp_events import Ended, How, Order, Used
 from phasegate.agents.acp_files import Places
@@ -43,8 +43,14 @@ class Failed(Exception):
 
 
 class AuthMethod(msgspec.Struct, frozen=True):
-    id: str = ""
+    id: str
     name: str = ""
+    type: str = "agent"
+
+    @property
+    def is_by_key(self) -> bool:
+        """Whether it takes a key from the environment. The other ways need a person and a browser."""
+        return self.type == "env_var" or "api-key" in self.id or "api_key" in self.id
 
 
 class Initialized(msgspec.Struct, frozen=True, rename="camel"):
@@ -148,7 +154,7 @@ class Conversation:
         # Writes come through us. Reads need not: what the agent can see is up to the cage, and gemini 0.61 cannot
         # create a file where it must ask us whether there is one. Commands it runs itself, in the same cage as we.
         capabilities = {"fs": {"readTextFile": False, "writeTextFile": True}, "terminal": False}
-        us = {"name": "phasegate", "title": "Phasegate", "version": __version__}
+        us = {"name": "phasegate", "title": "Phasegate", "version": version("phasegate")}
         answer = self._ask(
             "initialize",
             {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": capabilities, "clientInfo": us},
@@ -161,14 +167,23 @@ class Conversation:
         self._auth_methods = initialized.auth_methods or []
 
     def _open_session(self) -> None:
-        where = {"cwd": self._places.checkout, "mcpServers": []}
-        answer = self._ask("session/new", where, soon=True)
-        session = _read(Session, answer, "session/new")
+        try:
+            session = self._new_session()
+        except Failed as failure:
+            by_key = next((method.id for method in self._auth_methods if method.is_by_key), None)
+            if failure.error.code != AUTH_REQUIRED or by_key is None:
+                raise
+            self._ask("authenticate", {"methodId": by_key}, soon=True)
+            session = self._new_session()
         self._client.session = session.session_id
         modes = session.modes or Modes()
         if modes.current_mode_id != ASKING_MODE and any(mode.id == ASKING_MODE for mode in modes.available_modes):
             change = {"sessionId": session.session_id, "modeId": ASKING_MODE}
             self._ask("session/set_mode", change, soon=True)
+
+    def _new_session(self) -> Session:
+        where = {"cwd": self._places.checkout, "mcpServers": []}
+        return _read(Session, self._ask("session/new", where, soon=True), "session/new")
 
     def _prompt(self, prompt: str) -> Turn:
         session = self._client.session
@@ -213,7 +228,7 @@ class Conversation:
                 How.BROKEN, f"it stopped for a reason that the protocol does not know: {turn.stop_reason!r:.60}"
             )
         if how is How.END_TURN and self._client.system_error:
-            return Ended(How.ERROR, self._client.last_text[-1000:] or "it reports an error of its own")
+            return Ended(How.ERROR, self._client.last_text or "it reports an error of its own")
         return Ended(how)
 
     def _failure(self, failure: Failed) -> Ended:
