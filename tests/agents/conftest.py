@@ -12,6 +12,7 @@ from support.real_agents import SUBJECTS, Subject
 
 INSTALLED = os.environ.get("PHASEGATE_TEST_AGENTS", "")
 MISSING = os.environ.get("PHASEGATE_TEST_AGENTS_MISSING") or "run `make test-agents`"
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR")
 
 
 @pytest.fixture
@@ -19,6 +20,9 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the installed programs, first on PATH; without it every test that needs it is skipped."""
     if not INSTALLED:
         pytest.skip(f"the real agent programs are not installed: {MISSING}")
+    for name in [*os.environ]:  # no key, no proxy and no address of this machine can reach a program
+        if name not in KEPT and not name.startswith(("GIT_", "PYTEST_")):
+            monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", f"{INSTALLED}:{os.environ['PATH']}")
     return Path(INSTALLED)
 

@@ -26,6 +26,8 @@ class Subject(NamedTuple):
     configured: Callable[[Path, str], AgentConfig]
     network: bool
     takes_envelope: bool
+    says: Callable[[str], str] | None = None  # an answer in its own protocol; None: it has none, all of stdout counts
+    converses: bool = False  # a program of ours speaks with it: what the agent itself prints is in the answer
 
 
 def _command(folder: Path, script: str) -> AgentConfig:
@@ -38,12 +40,45 @@ def _scripted(folder: Path, script: str) -> AgentConfig:
     return AgentConfig("tested", scenario=str(path), env=("AGENT_KEY",))
 
 
+def _in_json(*lines: object) -> str:
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def _claude(answer: str) -> str:
+    return _in_json({"type": "result", "subtype": "success", "is_error": False, "result": answer})
+
+
+def _codex(answer: str) -> str:
+    message = {"type": "agent_message", "text": answer}
+    return _in_json({"type": "item.completed", "item": message}, {"type": "turn.completed", "usage": {}})
+
+
+def _gemini(answer: str) -> str:
+    said = {"type": "message", "role": "assistant", "content": answer}
+    return _in_json(said, {"type": "result", "status": "success"})
+
+
+def _opencode(answer: str) -> str:
+    said = {"type": "text", "part": {"text": answer}}
+    return _in_json(said, {"type": "step_finish", "part": {"reason": "stop"}})
+
+
+def _speaks(says: Callable[[str], str]) -> Subject:
+    return Subject(_command, network=True, takes_envelope=False, says=says)
+
+
 def _acp(folder: Path, script: str) -> AgentConfig:
     return AgentConfig("tested", command=agent_command("shell", script), env=("AGENT_KEY",))
 
 
 SUBJECTS = {
-    "acp": Subject(_acp, network=True, takes_envelope=False),
+    "acp": Subject(_acp, network=True, takes_envelope=False, converses=True),
+    "claude_code": _speaks(_claude),
+    "codex": _speaks(_codex),
+    "cursor": _speaks(_claude),
+    "gemini": _speaks(_gemini),
+    "opencode": _speaks(_opencode),
+    "qwen": _speaks(_claude),
     "command": Subject(_command, network=True, takes_envelope=True),
     "scripted": Subject(_scripted, network=False, takes_envelope=True),
 }
@@ -65,10 +100,11 @@ def task_of(kind: str, repository: Path, script: str = "true") -> Task:
     return make_task(repository, SUBJECTS[kind].configured(repository, script), kind=kind)
 
 
-def answer_of(kind: str, repository: Path, script: str) -> str:
-    """What a run of this script answers, as the harness reads it."""
+def output_of(kind: str, repository: Path, script: str) -> str:
+    """What an agent prints that runs this script."""
     task = task_of(kind, repository, script)
-    return reported(harness_of(kind), task, carry_out(harness_of(kind).launch(task), repository)).answer
+    finished = carry_out(harness_of(kind).launch(task), repository)
+    return reported(harness_of(kind), task, finished).answer if SUBJECTS[kind].converses else finished.stdout
 
 
 def test_every_harness_of_the_table_is_tested_here() -> None:
@@ -97,13 +133,14 @@ def test_a_launch_says_all_that_the_cage_must_know(kind: str, repository: Path) 
     assert all(isinstance(argument, str) and "\0" not in argument for argument in launch.argv)
     assert launch.network is SUBJECTS[kind].network
     assert all(path.is_absolute() for path in launch.readable)
-    assert launch.pass_env == ("AGENT_KEY",)
+    assert "AGENT_KEY" in launch.pass_env
+    assert not any(path.startswith("/") or ".." in path for path in (*launch.sign_in_files, *launch.home_files))
 
 
 @pytest.mark.demand("D1.d")
 def test_every_agent_is_told_its_job_in_its_environment(kind: str, repository: Path) -> None:
     task = task_of(kind, repository)
-    lines = answer_of(kind, repository, 'env; cat "$AGILEPLUS_PROMPT"').splitlines()
+    lines = output_of(kind, repository, 'env; cat "$AGILEPLUS_PROMPT"').splitlines()
     assert f"AGILEPLUS_JOB_ID={task.envelope.job_id}" in lines
     assert "AGILEPLUS_WP_ID=WP01" in lines
     assert f"AGILEPLUS_PROMPT={task.prompt_xml}" in lines
@@ -130,7 +167,7 @@ def test_a_launch_holds_no_value_of_our_own_environment(
     monkeypatch.setenv("AGENT_KEY", "canary-7431")
     launch = harness_of(kind).launch(task_of(kind, repository))
     assert "canary-7431" not in repr(launch)
-    assert "canary-7431" in answer_of(kind, repository, "echo $AGENT_KEY")
+    assert "canary-7431" in output_of(kind, repository, "echo $AGENT_KEY")
 
 
 def test_the_repositorys_own_files_add_nothing_to_the_environment(kind: str, repository: Path) -> None:
@@ -138,12 +175,14 @@ def test_the_repositorys_own_files_add_nothing_to_the_environment(kind: str, rep
     for name in (".env", ".envrc", ".claude/settings.json", ".codex/config.toml"):
         (repository / name).parent.mkdir(exist_ok=True)
         (repository / name).write_text(settings)
-    assert "evil.test" in answer_of(kind, repository, "cat .env")
-    assert "evil.test" not in answer_of(kind, repository, "env")
+    assert "evil.test" in output_of(kind, repository, "cat .env")
+    assert "evil.test" not in output_of(kind, repository, "env")
 
 
-def test_what_the_program_printed_is_the_answer(kind: str, repository: Path) -> None:
-    task = task_of(kind, repository, "echo 'an answer'; echo 'no answer' >&2")
+def test_what_the_program_said_is_the_answer(kind: str, repository: Path, tmp_path: Path) -> None:
+    says = SUBJECTS[kind].says or (lambda answer: f"{answer}\n")
+    (tmp_path / "said").write_text(says("an answer"))
+    task = task_of(kind, repository, f"cat '{tmp_path}/said'; echo 'no answer' >&2")
     report = reported(harness_of(kind), task, carry_out(harness_of(kind).launch(task), repository))
     assert (report.answer.strip(), report.ending) == ("an answer", Ending.COMPLETED)
 
@@ -175,7 +214,7 @@ def test_the_end_of_a_run_is_a_value_with_a_reason(
 
 def _ending(kind: str, repository: Path, script: Path) -> AgentConfig:
     """A configuration whose program is the shell itself."""
-    if kind == "command":
+    if kind != "scripted":
         return AgentConfig("tested", command=("sh", str(script)))
     return SUBJECTS[kind].configured(repository, f"exec sh '{script}'")
 
@@ -193,9 +232,22 @@ def test_whatever_was_printed_the_report_is_a_value(
     finished = Finished(status, text, text, signal)
     report = reported(harness_of(kind), task_of(kind, repository), finished)
     assert isinstance(report.answer, str)
-    # Only of a program that speaks no protocol is exit status 0 a good end.
-    is_plain = SUBJECTS[kind].takes_envelope
-    assert report.ending is Ending.COMPLETED if status == 0 and is_plain else report.ending is not Ending.COMPLETED
+    completes = status == 0 and SUBJECTS[kind].says is None and not SUBJECTS[kind].converses
+    assert (report.ending is Ending.COMPLETED) is completes
+
+
+@pytest.mark.demand("P5.a", "P5.c")
+def test_a_known_program_gets_the_prompts_xml_on_stdin_and_nothing_of_it_in_its_arguments(
+    kind: str, repository: Path
+) -> None:
+    if SUBJECTS[kind].takes_envelope or SUBJECTS[kind].converses:
+        pytest.skip("this agent takes the envelope, or is told in a conversation")
+    task = task_of(kind, repository, "cat")
+    long = "<prompt>" + "ü" * 300_000 + "</prompt>\n"
+    task.prompt_xml.write_text(long)
+    launch = harness_of(kind).launch(task)
+    assert not any("prompt" in argument.replace("--permission-prompts", "") for argument in launch.argv)
+    assert carry_out(launch, repository).stdout == long
 
 
 def test_a_run_that_ran_out_of_time_did_not_complete(kind: str, repository: Path) -> None:

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from phasegate.agents.acp import Acp
@@ -57,19 +58,20 @@ OUTSIDE = {
 
 
 @pytest.mark.demand("D3.g", "D6.b")
-@pytest.mark.parametrize("path", OUTSIDE.values(), ids=OUTSIDE)
 @pytest.mark.parametrize("way", ["asks", "through_client"])
-def test_a_write_outside_is_refused_before_it_happens(repository: Path, tmp_path: Path, way: str, path: str) -> None:
-    path = path.format(tmp=tmp_path, repository=repository)
-    steps: object = [{"path": path}] if way == "asks" else [["fs/write_text_file", {"path": path, "content": "x\n"}]]
+def test_a_write_outside_is_refused_before_it_happens(repository: Path, tmp_path: Path, way: str) -> None:
+    paths = [path.format(tmp=tmp_path, repository=repository) for path in OUTSIDE.values()]
+    steps: list[object] = [{"path": path, "content": "x\n"} for path in paths]
+    if way == "through_client":
+        steps = [["fs/write_text_file", step] for step in steps]
     before = contents(tmp_path)
     ran = run_agent(repository, way, steps, SCOPE)
     assert contents(tmp_path) == before
     assert ran.report.ending is Ending.COMPLETED  # refused is not failed: the agent can go on without it
-    assert len(ran.notices) == 1
-    assert "refused" in ran.notices[0]
+    assert len(ran.notices) == len(paths), ran.notices
+    assert all("refused" in notice for notice in ran.notices)
     run_unprotected(repository, way, steps)
-    assert contents(tmp_path) != before
+    assert [Path(repository, path).read_text() for path in paths] == ["x\n"] * len(paths)
 
 
 @pytest.mark.demand("D3.g", "D6.b")
@@ -112,17 +114,29 @@ SLY = {
 
 @pytest.mark.demand("D3.g")
 @pytest.mark.parametrize("announced", [False, True], ids=["asked", "announced before"])
-@pytest.mark.parametrize("call", SLY.values(), ids=SLY)
-def test_what_is_unknown_or_says_two_things_is_refused(
-    repository: Path, call: Mapping[str, object], announced: bool
-) -> None:
-    filled = json.loads(json.dumps(call).replace("{repository}", str(repository)))
-    steps = [{"path": "README.md", "call": filled, "says_no_path": "locations" in call, "announced": announced}]
-    ran = run_agent(repository, "asks", steps, SCOPE)
-    assert (repository / "README.md").read_text() == "as it was\n"
-    assert len(ran.notices) == 1
+def test_what_is_unknown_or_says_two_things_is_refused(repository: Path, announced: bool) -> None:
+    calls = json.loads(json.dumps(SLY).replace("{repository}", str(repository)))
+    steps = [
+        {"path": f"{name}.txt", "call": call, "says_no_path": "locations" in call, "announced": announced}
+        for name, call in calls.items()
+    ]
+    ran = run_agent(repository, "asks", steps, (*SCOPE, *(f"{name}.txt" for name in SLY)))
+    assert [name for name in SLY if (repository / f"{name}.txt").exists()] == []
+    assert len(ran.notices) == len(SLY), ran.notices
     run_unprotected(repository, "asks", steps)
-    assert (repository / "README.md").read_text() == "written\n"
+    assert [name for name in SLY if not (repository / f"{name}.txt").exists()] == []
+
+
+def test_without_a_sandbox_no_command_is_allowed(repository: Path) -> None:
+    call = {"kind": "execute", "title": "npm test", "rawInput": {"command": "npm test"}}
+    argument = [{"path": "ran.txt", "call": call, "says_no_path": True}]
+    task = acp_task(repository, agent_command("asks", argument), SCOPE)
+    uncaged = msgspec.structs.replace(task, caged=False)
+    report = reported(Acp(), uncaged, carry_out(acp_launch(uncaged), repository))
+    assert report.ending is Ending.COMPLETED
+    assert not (repository / "ran.txt").exists()
+    carry_out(acp_launch(task), repository)
+    assert (repository / "ran.txt").exists()
 
 
 @pytest.mark.demand("D3.g")
@@ -282,7 +296,7 @@ def test_a_program_that_is_not_there_is_not_runnable(repository: Path) -> None:
 
 
 @pytest.mark.demand("D9.a")
-@pytest.mark.parametrize(("behaviour", "patience_s"), [("waits_for_cancel", 30), ("hangs", 45)])
+@pytest.mark.parametrize(("behaviour", "patience_s"), [("waits_for_cancel", 30), ("hangs", 30)])
 def test_an_agent_that_is_told_to_stop_is_cancelled_and_ended(
     repository: Path, tmp_path: Path, behaviour: str, patience_s: float
 ) -> None:

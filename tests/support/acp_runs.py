@@ -43,14 +43,16 @@ def agent_command(behaviour: str, argument: object = "") -> tuple[str, ...]:
 
 
 def acp_task(repository: Path, command: Iterable[str], scope: Iterable[str] = ()) -> Task:
-    return make_task(repository, AgentConfig("tested", command=tuple(command)), kind="acp", scope=scope)
+    task = make_task(repository, AgentConfig("tested", command=tuple(command)), kind="acp", scope=scope)
+    return msgspec.structs.replace(task, caged=True)
 
 
 def acp_launch(task: Task, handshake_s: float = 30.0) -> Launch:
     """The launch of a task, with less patience than the product has."""
     launch = Acp().launch(task)
     assert isinstance(launch.stdin, bytes)
-    order = msgspec.structs.replace(msgspec.json.decode(launch.stdin, type=Order), handshake_s=handshake_s)
+    order = msgspec.json.decode(launch.stdin, type=Order)
+    order = msgspec.structs.replace(order, handshake_s=handshake_s, cancel_s=1.0, close_s=1.0)
     return msgspec.structs.replace(launch, stdin=msgspec.json.encode(order))
 
 

@@ -49,7 +49,7 @@ def carry_out(launch: Launch, checkout: Path, ours: Mapping[str, str] | None = N
     done = subprocess.run(
         launch.argv,
         cwd=checkout,
-        env={"PATH": os.environ["PATH"], "HOME": str(checkout), **passed, **launch.env},
+        env={"PATH": os.environ["PATH"], "HOME": str(checkout), **launch.default_env, **passed, **launch.env},
         input=stdin,
         capture_output=True,
         timeout=60,

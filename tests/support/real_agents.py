@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, EventKind, Finished, Launch, Task
 from phasegate.agents.spool import Spool
@@ -57,7 +59,8 @@ def _codex(url: str) -> Configured:
 
 
 def _gemini(url: str) -> Configured:
-    return Configured((), {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url})
+    command = ("gemini", "-m", "gemini-2.5-flash")  # by default it asks a model which model to ask
+    return Configured(command, {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url})
 
 
 def opencode_settings(url: str) -> str:
@@ -136,10 +139,11 @@ def run_real(
     ours: Mapping[str, str] | None = None,
 ) -> Ran:
     """Run the program as the orchestrator does: launch, cage, reading. `stop_when` blocks until it is to be stopped."""
-    task = room.task(url, prompt, phase)
+    level = strongest()
+    task = msgspec.structs.replace(room.task(url, prompt, phase), caged=level.is_sandboxed)
     harness = harness_of(room.subject.kind)
     with _environment({**room.subject.configured(url).env, **(ours or {})}):
-        job, tag = _job(room, task, harness.launch(task), timeout_s)
+        job, tag = _job(room, task, harness.launch(task), level, timeout_s)
     events: list[AgentEvent] = []
     if stop_when is not None:
         threading.Thread(target=_stop, args=(job, stop_when), daemon=True).start()
@@ -152,10 +156,9 @@ def _stop(job: Job, when: Callable[[], object]) -> None:
     job.stop()
 
 
-def _job(room: Room, task: Task, launch: Launch, timeout_s: float) -> tuple[Job, str]:
+def _job(room: Room, task: Task, launch: Launch, level: Level, timeout_s: float) -> tuple[Job, str]:
     folder, tag = room.root / f"job-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
     folder.mkdir()
-    level = choose(None, needs_network=launch.network)
     with Spool(folder / "spool") as spool:
         request = job_request(task, launch, folder, spool, tag=tag, level=level, timeout_s=timeout_s)
     return Job(request._replace(grace_s=3.0)), tag

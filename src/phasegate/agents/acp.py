@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from phasegate.agents.acp_events import Changed, Ended, How, Line, Noted, Order, Ran, Said, Used
-from phasegate.agents.command import own_command, run_variables
+from phasegate.agents.command import own_files, run_variables
 from phasegate.agents.ending import report_of_plain_program
 from phasegate.agents.port import (
     AgentEvent,
@@ -31,6 +31,7 @@ from phasegate.rules.answer import blockers_in
 
 PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.acp_program", "--")
 HANDSHAKE_S = 120.0  # until it has a session: slow ones need ten seconds
+CANCEL_S, CLOSE_S = 20.0, 5.0
 MOST_ANSWER = 8_000_000  # characters
 MOST_BLOCKERS = 20
 _DECODER = msgspec.json.Decoder(Line)
@@ -65,7 +66,7 @@ class Acp:
                 f'Set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}].',
             )
         return Launch(
-            argv=(*PROGRAM, *_found(own_command(task))),
+            argv=(*PROGRAM, *_found(own_files(task.repository, task.agent.command))),
             stdin=msgspec.json.encode(_order(task)),
             network=True,  # it has to reach its model
             env=run_variables(task),
@@ -87,7 +88,10 @@ def _order(task: Task) -> Order:
     return Order(
         checkout=str(task.checkout),
         prompt=str(task.prompt_xml),
+        may_run=task.caged,
         handshake_s=HANDSHAKE_S,
+        cancel_s=CANCEL_S,
+        close_s=CLOSE_S,
         readable=(str(task.prompt_xml), task.envelope.prompt_path, *task.envelope.context_paths),
         entries=scope.entries,
         set_aside=tuple(sorted(scope.set_aside)),

@@ -68,7 +68,10 @@ class Order(msgspec.Struct, frozen=True):
 
     checkout: str
     prompt: str
-    handshake_s: float
+    may_run: bool  # commands
+    handshake_s: float  # for each answer until there is a session
+    cancel_s: float  # between session/cancel and the end of our patience
+    close_s: float  # for it to end by itself
     readable: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
     set_aside: tuple[str, ...] = ()

@@ -37,6 +37,7 @@ class Places(NamedTuple):
 
     checkout: str
     scope: Scope
+    may_run: bool  # commands: only where a sandbox holds them
     aliases: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
 

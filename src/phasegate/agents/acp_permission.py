@@ -1,7 +1,7 @@
 """What an agent is allowed when it asks first: decided by the paths that it names and the scope of its package.
 
-What is unknown is refused. A command is allowed: no path says what it will do, so the cage holds it, and what it left
-behind is judged with everything else.
+What is unknown is refused. A command is allowed where there is a sandbox: no path says what it will do, so the cage
+holds it, and what it left behind is judged with everything else.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def why_refused(call: ToolCall, places: Places) -> str:
         elif call.kind in LOOKING:
             for path in call.named:
                 places.require_readable(path)
-        elif call.kind != RUNNING:
+        elif call.kind == RUNNING:
+            return "" if places.may_run else "no sandbox would hold the command"
+        else:
             return f"a tool of kind {call.kind or 'unknown'} is not allowed here"
     except Refused as refusal:
         return str(refusal)

@@ -27,8 +27,6 @@ from phasegate.rules.scope import Scope
 
 PROTOCOL_VERSION = 1
 AUTH_REQUIRED = -32000
-CANCEL_S = 20.0  # between session/cancel and the end of our patience
-CLOSE_S = 5.0
 ASKING_MODE = "default"  # the name of the mode that asks before it writes, wherever there is one
 FAILED, NOT_STARTED = 70, 127
 Answer = TypeVar("Answer")
@@ -112,8 +110,8 @@ def main(arguments: Sequence[str]) -> int:
         say(Ended(How.NOT_STARTED, f"{command[0]} cannot be started: {error.strerror}"))
         return NOT_STARTED
     wire = Wire(agent)
-    ended = Conversation(wire, _places(order), order.handshake_s).hold(prompt)
-    status = wire.close(CLOSE_S)
+    ended = Conversation(wire, order).hold(prompt)
+    status = wire.close(order.close_s)
     say(msgspec.structs.replace(ended, agent_status=status) if ended.how is How.EXITED else ended)
     return 0 if ended.how is How.END_TURN else FAILED
 
@@ -121,15 +119,15 @@ def main(arguments: Sequence[str]) -> int:
 def _places(order: Order) -> Places:
     scope = Scope(order.entries, set_aside=order.set_aside, lock_files=order.lock_files, litter=order.litter)
     checkout = os.path.realpath(order.checkout)
-    return Places(checkout, scope, (order.checkout,), order.readable)
+    return Places(checkout, scope, order.may_run, (order.checkout,), order.readable)
 
 
 class Conversation:
     """One session with one prompt."""
 
-    def __init__(self, wire: Wire, places: Places, handshake_s: float) -> None:
-        self._wire, self._places, self._handshake_s = wire, places, handshake_s
-        self._client = Client(wire, places)
+    def __init__(self, wire: Wire, order: Order) -> None:
+        self._wire, self._order, self._places = wire, order, _places(order)
+        self._client = Client(wire, self._places)
         self._ids = itertools.count(1)
         self._auth_methods: list[AuthMethod] = []
 
@@ -144,7 +142,7 @@ class Conversation:
         except Failed as failure:
             return self._failure(failure)
         except Silent:
-            return Ended(How.SILENT, f"it did not answer within {self._handshake_s:.0f} s")
+            return Ended(How.SILENT, f"it did not answer within {self._order.handshake_s:.0f} s")
         except Gone:
             return Ended(How.CANCELLED if self._client.cancelled else How.EXITED, "it ended before it answered")
         except Broken as broken:
@@ -193,7 +191,7 @@ class Conversation:
     def _ask(self, method: str, params: Mapping[str, object], *, soon: bool = False) -> Raw:
         """Send a request and take whatever comes until it is answered; a turn may take as long as the cage allows."""
         number = next(self._ids)
-        deadline_s = time.monotonic() + self._handshake_s if soon else None
+        deadline_s = time.monotonic() + self._order.handshake_s if soon else None
         self._wire.send({"id": number, "method": method, "params": params})
         while True:
             try:
@@ -217,7 +215,7 @@ class Conversation:
     def _cancel(self) -> float:
         self._client.cancelled = True
         self._wire.send({"method": "session/cancel", "params": {"sessionId": self._client.session}})
-        return time.monotonic() + CANCEL_S
+        return time.monotonic() + self._order.cancel_s
 
     def _ended(self, turn: Turn) -> Ended:
         say(_used(turn, self._client.cost_usd))

@@ -9,6 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from phasegate.agents.port import AgentEvent, AgentReport, Ending, Finished, Launch, Reading, Task
+from phasegate.agents.secret_values import secrets_of
+from phasegate.agents.sign_in import SignIn
 from phasegate.agents.spool import Spool, place_commands
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
@@ -28,16 +30,25 @@ class Ran(NamedTuple):
 
 
 def job_request(
-    task: Task, launch: Launch, folder: Path, spool: Spool, *, tag: str, level: Level, timeout_s: float
+    task: Task,
+    launch: Launch,
+    folder: Path,
+    spool: Spool,
+    *,
+    tag: str,
+    level: Level,
+    timeout_s: float,
+    sign_in: SignIn = SignIn(),  # noqa: B008 - frozen
 ) -> Request:
     """What to ask of the cage. `folder` is the job's own; the commands of the spool are put into it, first on PATH.
 
     The agent can read what its envelope names and the answers of the spool, and write to its checkout and requests.
+    Of our own environment it has what its harness names; the values that are secret are taken out of what it prints.
     """
     programs = folder / "bin"
     place_commands(programs, spool.folder)
     _place(launch, folder / "home")
-    env = scrubbed(launch.pass_env, launch.env)
+    env = _environment(launch, sign_in)
     context = (Path(path) for path in task.envelope.context_paths)
     return Request(
         argv=launch.argv,
@@ -48,11 +59,19 @@ def job_request(
         env={**env, "PATH": f"{programs}:{env['PATH']}"},
         level=level,
         timeout_s=timeout_s,
+        secrets=(*secrets_of(env, launch.pass_env), *sign_in.secrets),
         stdin=launch.stdin,
         keep_stdin_open=launch.keep_stdin_open,
         writable=(task.checkout, spool.folder / "requests"),
         readable=(task.prompt_xml, *context, *launch.readable, programs, spool.folder / "answers"),
     )
+
+
+def _environment(launch: Launch, sign_in: SignIn) -> dict[str, str]:
+    passed = scrubbed(launch.pass_env, launch.env)
+    has_key = any(name.endswith("_KEY") and passed.get(name) for name in launch.pass_env)
+    by_sign_in = launch.sign_in_env if sign_in.files and not has_key else {}
+    return {**launch.default_env, **by_sign_in, **passed}
 
 
 def _place(launch: Launch, home: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from phasegate.agents.ending import PlainReading
@@ -25,7 +26,7 @@ class Command:
                 f'Set `command = ["program"]` in [agents.{task.agent.name}].',
             )
         return Launch(
-            argv=own_command(task),
+            argv=own_files(task.repository, task.agent.command),
             stdin=task.envelope.to_json(),
             network=True,  # it may have to reach a model
             env=run_variables(task),
@@ -46,12 +47,12 @@ def run_variables(task: Task) -> dict[str, str]:
     }
 
 
-def own_command(task: Task) -> tuple[str, ...]:
+def own_files(repository: Path, command: Sequence[str]) -> tuple[str, ...]:
     """`./agent.sh` and `tools/agent.py` mean the person's own files: agents had those in the checkout in hand."""
-    program, *arguments = task.agent.command
+    program, *arguments = command
     if "/" in program:
-        program = str(task.repository / program)
-    return (program, *(_own_file(task.repository, argument) for argument in arguments))
+        program = str(repository / program)
+    return (program, *(_own_file(repository, argument) for argument in arguments))
 
 
 def _own_file(repository: Path, argument: str) -> str:

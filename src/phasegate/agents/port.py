@@ -27,6 +27,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     command: tuple[str, ...] = ()
     env: tuple[str, ...] = ()  # names of variables to pass through; values are never configured
     scenario: str = ""  # of a scripted agent
+    model: str = ""  # empty: the program's own choice
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -40,6 +41,7 @@ class Task(msgspec.Struct, frozen=True):
     phase: str  # plan, challenge, implement, review or archive
     workflow_phase: str = ""  # the key, such as 06-implementation
     round: int = 1
+    caged: bool = False  # a sandbox holds it: where none does, the program's own permissions must
     scope: Scope = NOTHING  # what it may change; for the harnesses that are asked before it happens
 
 
@@ -50,9 +52,12 @@ class Launch(msgspec.Struct, frozen=True):
     stdin: bytes | Path
     network: bool
     env: Mapping[str, str] = {}  # values that we set
+    default_env: Mapping[str, str] = {}  # values where neither we nor the person set one: a file cannot fill the gap
     pass_env: tuple[str, ...] = ()  # names whose values come from our own environment, never from a file
     readable: tuple[Path, ...] = ()  # besides what the program itself needs
     home_files: Mapping[str, bytes] = {}  # placed in the job's own HOME before the start
+    sign_in_files: tuple[str, ...] = ()  # of the person's home: lent to the job, under the same names
+    sign_in_env: Mapping[str, str] = {}  # values where a sign-in was lent and no key was passed on
     keep_stdin_open: bool = False  # for a conversation: the reading goes on with `Talk.send`
 
 
@@ -84,8 +89,8 @@ class Ending(StrEnum):
 class Usage(msgspec.Struct, frozen=True):
     """What a run used, as its agent reports it."""
 
-    input_tokens: int = 0
-    cached_input_tokens: int = 0
+    input_tokens: int = 0  # all of them, those from a cache too
+    cached_input_tokens: int = 0  # of these, those read from a cache
     output_tokens: int = 0
     cost_usd: float | None = None
 
@@ -106,7 +111,7 @@ class AgentEvent(msgspec.Struct, frozen=True):
     """Something that an agent reports while it runs. It is shown and noted, never believed."""
 
     kind: EventKind
-    text: str = ""  # what it says, the command line, the tool's name
+    text: str = ""  # what it says, or a piece of it; the command line; the tool's name
     path: str = ""  # of a file
     removed: bool = False  # the file
     failed: bool = False

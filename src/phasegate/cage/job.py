@@ -219,6 +219,6 @@ class _Pump:
         path = self._request.stdout_log if stream is Stream.STDOUT else self._request.stderr_log
         log = self._stack.enter_context(Log(path, self._request.log_bytes))
         hand_on = None if on_output is None else (lambda chunk: on_output(stream, chunk))
-        inbox = Inbox(descriptor, self._request.keep_bytes, log, hand_on)
+        inbox = Inbox(descriptor, self._request.keep_bytes, log, hand_on, self._request.secrets)
         self._listen(descriptor, inbox.read)
         return inbox

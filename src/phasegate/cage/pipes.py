@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from phasegate.cage.redact import Redactor
 from phasegate.cage.stream import Captured, Keeper, Log
 
 MIB = 1024**2
@@ -45,8 +46,16 @@ def pieces(source: bytes | Path) -> Generator[bytes, None, None]:
 class Inbox:
     """What comes out of a job on one stream: handed on, logged, and kept in bounded memory."""
 
-    def __init__(self, descriptor: int, keep_bytes: int, log: Log, hand_on: Callable[[bytes], None] | None) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        keep_bytes: int,
+        log: Log,
+        hand_on: Callable[[bytes], None] | None,
+        secrets: Iterable[bytes] = (),
+    ) -> None:
         self._descriptor = descriptor
+        self._redactor = Redactor(secrets)
         self._keeper = Keeper(keep_bytes)
         self._log = log
         self._hand_on = hand_on
@@ -61,20 +70,23 @@ class Inbox:
             return True
         if not chunk:
             return False
-        self._take(chunk)
+        self._take(self._redactor.feed(chunk))
         return True
 
     def drain(self, most_bytes: int = 4 * MIB) -> None:
         """Take what is left in the pipe, and no more than a pipe can hold: a stranger might still write to it."""
         with suppress(BlockingIOError):
             while most_bytes > 0 and (chunk := os.read(self._descriptor, _CHUNK_BYTES)):
-                self._take(chunk)
+                self._take(self._redactor.feed(chunk))
                 most_bytes -= len(chunk)
+        self._take(self._redactor.rest())
 
     def captured(self) -> Captured:
         return self._keeper.captured(self._log.cut)
 
     def _take(self, chunk: bytes) -> None:
+        if not chunk:
+            return
         self._keeper.feed(chunk)
         self._log.feed(chunk)
         if self._hand_on is not None and not self.unheard:

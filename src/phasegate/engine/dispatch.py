@@ -183,7 +183,7 @@ class _Dispatch:
 
     def _prepare(self, _: Action) -> None:
         repository, package = self._project.repository, self._package
-        base = open_feature(repository, package.feature_slug, _current_branch(self._project))
+        base = open_feature(repository, package.feature_slug, current_branch(self._project))
         for index in range(self._count):
             self._checkout(index)
         self._say(f"{package.work_package_id}: worktree ready at {package.worktree}")
@@ -399,8 +399,10 @@ class _Dispatch:
             job,
             name,
             settings,
+            package.feature_slug,
             package,
             phase,
+            "06-implementation",
             action.round,
             self._run.limits.rounds,
             folder,
@@ -410,7 +412,7 @@ class _Dispatch:
             tuple(blobs_of(self._project.repository, self._start())),
             tuple(one.path for one in context_documents(self._project, package.feature_slug)),
             share,
-            self._scope(action.agent_index) if phase == "implement" else NOTHING,  # a reviewer changes nothing
+            scope=self._scope(action.agent_index) if phase == "implement" else NOTHING,  # a reviewer changes nothing
         )
 
     def _note(self, action: Action, share: Share | None) -> str:
@@ -463,7 +465,7 @@ class _Dispatch:
             raise KeyboardInterrupt
 
 
-def _current_branch(project: Project) -> str:
+def current_branch(project: Project) -> str:
     """The branch that the person has checked out: the base of a new feature."""
     head = (project.repository.git_dir / "HEAD").read_text(encoding="utf-8").strip()
     if not head.startswith("ref: " + BRANCHES):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,18 +45,25 @@ class Assigned(NamedTuple):
     job: str
     agent: str
     settings: Agent
-    package: WorkPackage
-    phase: str  # implement or review
+    feature: str
+    work: WorkPackage | None  # None: a run for the whole feature
+    phase: str  # plan, challenge, implement, review or archive
+    workflow_phase: str  # the key, such as 06-implementation
     round: int
     rounds: int
     checkout: Path
-    document: Path  # WPnn.md in the checkout
+    document: Path | None  # WPnn.md in the checkout
     instructions: str
     pieces: Sequence[Piece]
     paths: Sequence[str]
     context: tuple[Path, ...] = ()  # the documents that the envelope names
     share: Share | None = None
+    documents: tuple[str, ...] = ()  # to be written by a planner: their skeletons are in the prompt
     scope: Scope = NOTHING  # what it may change
+
+    @property
+    def work_id(self) -> str:
+        return self.work.work_package_id if self.work else ""
 
 
 class Ended(NamedTuple):
@@ -71,7 +78,14 @@ class Ended(NamedTuple):
     rows: tuple[Event, ...]  # for the journal, in the same step as the end
 
 
-def run_job(project: Project, store: Store, trails: Trails, assigned: Assigned, started: JobRow) -> Ended:
+def run_job(
+    project: Project,
+    store: Store,
+    trails: Trails,
+    assigned: Assigned,
+    started: JobRow,
+    announce: Callable[[Job], None] = lambda cage: None,
+) -> Ended:
     """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
     folder = project.jobs / assigned.job
     folder.mkdir(parents=True, mode=0o700)
@@ -80,7 +94,7 @@ def run_job(project: Project, store: Store, trails: Trails, assigned: Assigned, 
     task = _task(project, assigned, harness, prompt)
     launch = harness.launch(task)
     level = choose(wanted_level(project), needs_network=launch.network)
-    trails.open(assigned.package.feature_slug, assigned.job)
+    trails.open(assigned.feature, assigned.job)
     with Spool(folder / "spool") as spool:
         request = job_request(
             task, launch, folder, spool, tag=assigned.job, level=level, timeout_s=assigned.settings.timeout_s
@@ -91,10 +105,11 @@ def run_job(project: Project, store: Store, trails: Trails, assigned: Assigned, 
             readable=readable, stdout_log=folder / "stdout.log", stderr_log=folder / "stderr.log"
         )
         _note_start(trails, assigned, request, prompt)
-        watch = Watch(project, store, assigned.package) if level is Level.NONE else None
-        with spool.serving(answerer(project, store, assigned.package)):
-            job = Job(request)
-            report, finished = run_agent(job, harness.reading(task, job))
+        watch = Watch(project, store, assigned.feature, assigned.work_id) if level is Level.NONE else None
+        with spool.serving(answerer(project, store, assigned.feature, assigned.work_id)):
+            cage = Job(request)
+            announce(cage)  # whoever started this may stop it from another thread
+            report, finished = run_agent(cage, harness.reading(task, cage))
     ended = _judged(assigned, report, finished)
     if watch is not None and (changed := watch.changes()):
         ended = _strayed(ended, changed)
@@ -110,11 +125,10 @@ def wanted_level(project: Project) -> Level | None:
 
 def started_row(assigned: Assigned) -> JobRow:
     """The job as the journal knows it from its start on."""
-    package = assigned.package
     return JobRow(
-        package.feature_slug,
+        assigned.feature,
         assigned.job,
-        package.work_package_id,
+        assigned.work_id,
         assigned.phase,
         assigned.round,
         assigned.agent,
@@ -124,24 +138,27 @@ def started_row(assigned: Assigned) -> JobRow:
 
 def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder: Path) -> Path:
     template = assigned.settings.template or harness.template
-    request = PromptRequest(template, assigned.phase, assigned.instructions, project.root, assigned.paths)
+    request = PromptRequest(
+        template, assigned.phase, assigned.instructions, project.root, assigned.paths, assigned.documents
+    )
     path = folder / "prompt.xml"
     path.write_text(assemble(request, assigned.pieces).prompt.to_xml(), encoding="utf-8")
     return path
 
 
 def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) -> Task:
-    package, settings = assigned.package, assigned.settings
-    places = Places(project.root, project.worktrees, assigned.checkout, assigned.document, assigned.context)
+    package, settings = assigned.work, assigned.settings
+    document = assigned.document or prompt
+    places = Places(project.root, project.worktrees, assigned.checkout, document, assigned.context)
     config = EnvelopeConfig(
         harness.kind,
         int(settings.timeout_s),
-        f"feat/{package.feature_slug}",
+        f"feat/{assigned.feature}",
         assigned.share.agent_count if assigned.share else 1,
         assigned.rounds,
     )
-    of_package = Package(package.work_package_id, package.sequence)
-    envelope = make_envelope(assigned.job, package.feature_slug, places, config, of_package, assigned.share)
+    of_package = Package(package.work_package_id, package.sequence) if package else None
+    envelope = make_envelope(assigned.job, assigned.feature, places, config, of_package, assigned.share)
     agent = AgentConfig(assigned.agent, settings.command, settings.env, settings.scenario or "")
     return Task(
         envelope=envelope,
@@ -150,7 +167,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
         checkout=assigned.checkout,
         prompt_xml=prompt,
         phase=assigned.phase,
-        workflow_phase="06-implementation",
+        workflow_phase=assigned.workflow_phase,
         round=assigned.round,
         scope=assigned.scope,
     )
@@ -186,9 +203,9 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
         return End.TRANSIENT, report.reason, "wait, then dispatch again"
     if report.ending is not Ending.COMPLETED:
         return End.FAILED, report.reason, report.remedy or _REMEDIES.get(report.ending, "read the log of the job")
-    if assigned.phase == "review":
-        return (End.UNREADABLE, answer.reason, "") if answer.error else (End.DONE, "", "")
-    return _about_response(assigned, answer)
+    if assigned.phase == "implement":
+        return _about_response(assigned, answer)
+    return (End.UNREADABLE, answer.reason, "") if answer.error else (End.DONE, "", "")
 
 
 _REMEDIES = {Ending.NOT_RUNNABLE: "see `phasegate agents`, or mend its command in phasegate.toml"}
@@ -205,7 +222,7 @@ def _about_response(assigned: Assigned, answer: Answer) -> tuple[End, str, str]:
 
 
 def _refusals(assigned: Assigned, response: Response) -> str:
-    refused = check_result(response, assigned.job, assigned.package.work_package_id)
+    refused = check_result(response, assigned.job, assigned.work_id or None)
     return f"the JSON result is refused: {', '.join(refused)}" if refused else ""
 
 

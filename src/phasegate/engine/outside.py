@@ -13,7 +13,7 @@ from phasegate.record.artifacts import SPECS_FOLDER
 from phasegate.record.git_anchor import REF
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Package
-from phasegate.rules.work_package import State, WorkPackage
+from phasegate.rules.work_package import State
 from phasegate.workspace.outside import changed_outside, look_outside
 from phasegate.workspace.refs import BRANCHES, SAVED
 
@@ -24,9 +24,9 @@ Rows = dict[tuple[str, str], Package]
 class Watch:
     """A look at everything outside before a job; `changes` is the look after it."""
 
-    def __init__(self, project: Project, reader: Reader, package: WorkPackage) -> None:
+    def __init__(self, project: Project, reader: Reader, feature: str, work: str) -> None:
         self._project, self._reader = project, reader
-        self._mine = (package.feature_slug, package.work_package_id)
+        self._mine = (feature, work)
         for raw in (True, False):
             project.repository.place(raw=raw)  # made when it is first needed: not while we watch
         self._rows = self._packages()

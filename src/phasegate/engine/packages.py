@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,15 +54,20 @@ def load_plan(project: Project, store: Store, folder: Path) -> list[WorkPackage]
     paths = sorted((folder / "tasks").glob("WP*.md"))
     if not paths:
         raise ConfigError(f"{folder / 'tasks'} holds no WPnn.md", "write one document a package, see `spec check`")
-    texts = {path: read_text(path) for path in paths}
-    packages = [load(text, str(path), slug) for path, text in texts.items()]
+    load_documents(store, slug, {path.stem: read_text(path) for path in paths})
+    return [one.package for one in planned(store, slug).values()]
+
+
+def load_documents(store: Store, slug: str, documents: Mapping[str, str]) -> None:
+    """Put the packages of a feature on record, each given as the text of its WPnn.md. What is no plan is refused."""
+    packages = [load(text, f"{name}.md", slug) for name, text in documents.items()]
+    names = [*documents]
     for at, problem in plan_problems(packages):
-        raise ConfigError(f"{paths[at]}: {problem.key} {problem.message}", "mend the plan, then load it again")
-    documents = {package.work_package_id: texts[path] for package, path in zip(packages, paths, strict=True)}
-    known = {row.id: row for row in store.packages(slug)}
+        raise ConfigError(f"{names[at]}.md: {problem.key} {problem.message}", "mend the plan, then load it again")
+    texts = {package.work_package_id: documents[name] for name, package in zip(names, packages, strict=True)}
+    known = {row.id for row in store.packages(slug)}
     fresh = [package_changed(_row(package)) for package in packages if package.work_package_id not in known]
-    store.append_now(slug, now(), [Event(PLAN_LOADED, msgspec.json.encode(_Loaded(documents))), *fresh])
-    return packages
+    store.append_now(slug, now(), [Event(PLAN_LOADED, msgspec.json.encode(_Loaded(texts))), *fresh])
 
 
 def _row(package: WorkPackage) -> Package:
@@ -103,6 +108,12 @@ def allowed_paths(reader: Reader, package: WorkPackage) -> tuple[str, ...]:
     events = (event for event in reader.events(package.feature_slug) if event.kind == ALLOWED)
     decoded = (msgspec.json.decode(event.payload, type=_Allowed) for event in events)
     return tuple(one.path for one in decoded if one.package == package.work_package_id)
+
+
+def read_package_event(payload: bytes) -> tuple[str, Happened]:
+    """The package and the event of a record of the journal."""
+    step = msgspec.json.decode(payload, type=_Step)
+    return step.package, step.event
 
 
 class PackageJournal:

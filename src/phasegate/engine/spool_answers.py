@@ -15,50 +15,52 @@ from phasegate.record.artifacts import list_artifacts, read_artifact, write_arti
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Package
 from phasegate.rules.dependencies import ready
-from phasegate.rules.work_package import State, WorkPackage
+from phasegate.rules.work_package import State
 
 
-def answerer(project: Project, reader: Reader, package: WorkPackage) -> Answerer:
-    """The one who answers the requests of a package's jobs."""
+def answerer(project: Project, reader: Reader, feature: str, work: str) -> Answerer:
+    """The one who answers the requests of a job, which is of a package or (`work` is empty) of the whole feature."""
 
     def answer(request: Request) -> Answer:
         match request:
             case Status():
-                return _status(reader, package, request)
+                return _status(reader, feature, request)
             case WorktreeList():
-                return _worktrees(reader, package, request)
-            case ArtifactWrite() | ArtifactRead() if request.feature_slug != package.feature_slug:
-                return Answer(2, stderr=f"phasegate: this job belongs to {package.feature_slug}\n")
+                return _worktrees(reader, feature, request)
+            case ArtifactWrite() | ArtifactRead() if request.feature_slug != feature:
+                return Answer(2, stderr=f"phasegate: this job belongs to {feature}\n")
             case ArtifactWrite():
-                _check_place(package, request.relative_path)
-                write_artifact(project.root, package.feature_slug, request.relative_path, request.content.encode())
+                _check_place(work, request.relative_path)
+                write_artifact(project.root, feature, request.relative_path, request.content.encode())
                 return Answer(0, f"written {request.relative_path}\n")
             case ArtifactRead():
-                data = read_artifact(project.root, package.feature_slug, request.relative_path)
+                data = read_artifact(project.root, feature, request.relative_path)
                 return Answer(0, data.decode(errors="replace"))
             case ArtifactList():
-                names = [artifact.path for artifact in list_artifacts(project.root, package.feature_slug)]
+                names = [artifact.path for artifact in list_artifacts(project.root, feature)]
                 return Answer(0, _shown(names, "\n".join(names), request.as_json))
 
     return answer
 
 
-def _check_place(package: WorkPackage, path: str) -> None:
+def _check_place(work: str, path: str) -> None:
     """An agent's artifacts lie in the folder of its package: the documents that others rely on are not its to write."""
-    if not path.startswith(f"{package.work_package_id}/"):
-        raise ConfigError(f"{path} is not below {package.work_package_id}/", "write evidence there, as in the document")
+    if not work:
+        raise ConfigError("this job is of no package", "write documents in the checkout, where the instructions say")
+    if not path.startswith(f"{work}/"):
+        raise ConfigError(f"{path} is not below {work}/", "write evidence there, as in the document")
 
 
-def _status(reader: Reader, package: WorkPackage, request: Status) -> Answer:
-    rows = [row for row in reader.packages(package.feature_slug) if request.package in (None, row.id)]
+def _status(reader: Reader, feature: str, request: Status) -> Answer:
+    rows = [row for row in reader.packages(feature) if request.package in (None, row.id)]
     if not rows:
         return Answer(1, stderr=f"phasegate: there is no package {request.package}\n")
     return Answer(0, _lines(rows, request.as_json))
 
 
-def _worktrees(reader: Reader, package: WorkPackage, request: WorktreeList) -> Answer:
-    names = ready_packages(reader, package.feature_slug)
-    rows = [row for row in reader.packages(package.feature_slug) if request.everything or row.id in names]
+def _worktrees(reader: Reader, feature: str, request: WorktreeList) -> Answer:
+    names = ready_packages(reader, feature)
+    rows = [row for row in reader.packages(feature) if request.everything or row.id in names]
     return Answer(0, _lines(rows, request.as_json))
 
 

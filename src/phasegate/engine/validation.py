@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import msgspec
 
 from phasegate.checks.baseline import Baseline
 from phasegate.checks.caged import CagedRunner
+from phasegate.checks.commands import Bench
 from phasegate.checks.commits import Commit
 from phasegate.checks.evidence import Evidence, Outcome
 from phasegate.checks.manifest import Work, gather_evidence, take_baseline
@@ -46,6 +47,15 @@ class Checker(NamedTuple):
         self._export(commit)
         plan = self._plan()
         return gather_evidence(plan, self._work(commit), self._runner(), self._baseline(plan), self._cache)
+
+    def run(self, commit: str, purposes: Collection[str], lines: Iterable[str] = ()) -> Evidence:
+        """What commands of the project, and command lines of the person's own, say about a commit."""
+        self._export(commit)
+        bench = Bench(self._plan(), self._room / "tree", self._runner(), self._cache, fills_cache=True)
+        checks = bench.checks(purposes)
+        if not any(check.outcome is Outcome.FAILED for check in checks[:1]):  # the setup
+            checks += [bench.own(line) for line in lines]
+        return Evidence(tuple(checks))
 
     @property
     def _room(self) -> Path:

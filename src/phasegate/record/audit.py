@@ -20,7 +20,7 @@ from phasegate.record.lock import repository_lock
 from phasegate.record.reader import Reader, read_store
 from phasegate.record.recovery import trail_files
 from phasegate.record.row_events import row_of
-from phasegate.record.rows import Job, Package, Row, Seal
+from phasegate.record.rows import Gate, Job, Package, Row, Seal, Workflow
 from phasegate.rules.chain import Link, first_break, origin
 
 Rows = dict[tuple[str, ...], Row]
@@ -118,9 +118,17 @@ def _collecting(links: Iterator[Link], rows: Rows, findings: Findings) -> Iterat
 
 
 def _key(row: Row) -> tuple[str, ...]:
-    if isinstance(row, Package):
-        return "package", row.feature, row.id
-    return ("seal", row.job) if isinstance(row, Seal) else ("job", row.id)
+    match row:
+        case Package():
+            return "package", row.feature, row.id
+        case Job():
+            return "job", row.id
+        case Seal():
+            return "seal", row.job
+        case Workflow():
+            return "workflow", row.feature
+        case Gate():
+            return "gate", row.feature, str(row.number)
 
 
 def _check_heads(heads: Heads, kept: Kept | None, anchor: Anchor | None, store_id: str, findings: Findings) -> None:
@@ -137,6 +145,7 @@ def _check_heads(heads: Heads, kept: Kept | None, anchor: Anchor | None, store_i
 def _check_rows(reader: Reader, rows: Rows, findings: Findings) -> None:
     """The tables say what the journal says."""
     found: list[Row] = [*reader.all_rows(Package), *reader.all_rows(Job), *reader.all_rows(Seal)]
+    found += [*reader.all_rows(Workflow), *reader.all_rows(Gate)]
     stored = {_key(row): row for row in found}
     for key in sorted(rows.keys() | stored.keys()):
         if rows.get(key) != stored.get(key):

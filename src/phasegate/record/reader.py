@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 from phasegate.record.location import Location
-from phasegate.record.rows import TABLES, Job, Package, Recorded, Seal
+from phasegate.record.rows import TABLES, Gate, Job, Package, Recorded, Seal, Workflow
 from phasegate.record.schema import SCHEMA, Schema, connect, damaged, explain
 from phasegate.rules.artifact_path import slug_problem
 from phasegate.rules.chain import Entry, Head, Link, origin
 
 _COLUMNS = "position, feature, seq, ts, kind, payload"
-R = TypeVar("R", Package, Job, Seal)
+R = TypeVar("R", Package, Job, Seal, Workflow, Gate)
 
 
 def read_store(location: Location, schema: Schema = SCHEMA) -> Reader | None:
@@ -80,6 +80,15 @@ class Reader:
     def jobs(self, feature: str) -> list[Job]:
         """The jobs of a feature in the order in which they started."""
         return self._rows(Job, "WHERE feature = ? ORDER BY started, id", feature)
+
+    def workflows(self) -> list[Workflow]:
+        """Every feature's workflow, the one that was moved last first."""
+        by_feature = {row.feature: row for row in self._rows(Workflow, "")}
+        return [by_feature[feature] for feature in self.features() if feature in by_feature]
+
+    def gates(self, feature: str) -> list[Gate]:
+        """The checks of a feature's gates in their order."""
+        return self._rows(Gate, "WHERE feature = ? ORDER BY number", feature)
 
     def hash_at(self, position: int) -> str | None:
         """The hash after so many entries; None if there are fewer."""

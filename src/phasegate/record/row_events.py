@@ -1,4 +1,4 @@
-"""Events that set a row: a package, a job, the end of a trail.
+"""Events that set a row: a workflow, a gate, a package, a job, the end of a trail.
 
 The row is the event's payload. The tables of rows are made from the journal and can be made from it again, so that
 `audit verify` covers them too.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import msgspec
 
-from phasegate.record.rows import Event, Job, Package, Row, Seal
+from phasegate.record.rows import Event, Gate, Job, Package, Row, Seal, Workflow
 
 ROW_OF_KIND: dict[str, type[Row]] = {
     "package.changed": Package,
     "job.started": Job,
     "job.ended": Job,
     "trail.sealed": Seal,
+    "workflow.changed": Workflow,
+    "gate.judged": Gate,
 }
 
 
@@ -32,6 +34,14 @@ def job_ended(job: Job) -> Event:
 
 def trail_sealed(seal: Seal) -> Event:
     return _event("trail.sealed", seal)
+
+
+def workflow_changed(workflow: Workflow) -> Event:
+    return _event("workflow.changed", workflow)
+
+
+def gate_judged(gate: Gate) -> Event:
+    return _event("gate.judged", gate)
 
 
 def _event(kind: str, row: Row) -> Event:

@@ -53,6 +53,35 @@ class Job(NamedTuple):
     logs: str = ""  # paths, one a line
 
 
+class Workflow(NamedTuple):
+    """Where a feature's workflow stands. `phases` are the keys, with blanks between them."""
+
+    feature: str
+    type: str
+    description: str
+    base: str
+    phases: str
+    position: int
+    stage: str
+    round: int
+    reason: str = ""
+    remediation: str = ""
+    noun: str | None = None
+    since: str = ""
+
+
+class Gate(NamedTuple):
+    """One check of a gate; `number` counts those of the feature. `reasons` has one a line."""
+
+    feature: str
+    number: int
+    phase: str
+    round: int
+    outcome: str
+    reasons: str
+    at: str
+
+
 class Seal(NamedTuple):
     """The end of a job's trail: so many lines and bytes, the hash of the last.
 
@@ -67,5 +96,5 @@ class Seal(NamedTuple):
     witnessed: bool = True
 
 
-Row = Package | Job | Seal
-TABLES: dict[type[Row], str] = {Package: "package", Job: "job", Seal: "seal"}
+Row = Package | Job | Workflow | Gate | Seal
+TABLES: dict[type[Row], str] = {Package: "package", Job: "job", Workflow: "workflow", Gate: "gate", Seal: "seal"}

@@ -43,6 +43,14 @@ CREATE TABLE job (
   outcome TEXT, prompt_hash TEXT, output_hash TEXT, logs TEXT
 ) WITHOUT ROWID;
 CREATE INDEX job_of_feature ON job (feature, started);
+CREATE TABLE workflow (
+  feature TEXT PRIMARY KEY, type TEXT, description TEXT, base TEXT, phases TEXT, position INTEGER, stage TEXT,
+  round INTEGER, reason TEXT, remediation TEXT, noun TEXT, since TEXT
+) WITHOUT ROWID;
+CREATE TABLE gate (
+  feature TEXT, number INTEGER, phase TEXT, round INTEGER, outcome TEXT, reasons TEXT, at TEXT,
+  PRIMARY KEY (feature, number)
+) WITHOUT ROWID;
 CREATE TABLE seal (
   feature TEXT, job TEXT PRIMARY KEY, lines INTEGER, bytes INTEGER, hash TEXT, witnessed INTEGER
 ) WITHOUT ROWID;

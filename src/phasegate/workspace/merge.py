@@ -87,3 +87,10 @@ def _existing(refs: dict[str, str], branch: str) -> str:
         return refs[BRANCHES + branch]
     except KeyError:
         raise StateConflict(f"there is no branch {branch}", "Run `phasegate status` to see what there is.") from None
+
+
+def fork_point(repository: Repository, branch: str, commit: str) -> str:
+    """The last commit that a branch and a commit have in common; the commit itself if they have none."""
+    base = read_refs(repository, BRANCHES + branch).get(BRANCHES + branch)
+    said = git(repository.place(), "merge-base", base, commit, accept=(0, 1)) if base else None
+    return (said.stdout.decode().strip() if said else "") or commit

@@ -14,12 +14,13 @@ from phasegate.errors import StateConflict
 from phasegate.workspace.beginning import advance, at_feature_head, beginning_of
 from phasegate.workspace.changes import TooMuch
 from phasegate.workspace.checkout import Assignment, Checkout, check_names, find_checkout, records_folder
-from phasegate.workspace.lock import checkout_lock
+from phasegate.workspace.lock import checkout_lock, repository_lock
 from phasegate.workspace.making import Terms, adopt, home_of, make, retire
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.person_checkout import checkout_on
+from phasegate.workspace.refs import BRANCHES, Move, move_refs
 from phasegate.workspace.removal import remove_tree
-from phasegate.workspace.repository import Repository, read_refs
+from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.saving import Saved, save
 
 
@@ -107,6 +108,18 @@ def remove_checkout(
         shutil.rmtree(records_folder(repository, name), ignore_errors=True)
         remove_tree(home_of(checkout) / f".new-{name}")
     return Removed(saved)
+
+
+def drop_branch(repository: Repository, branch: str, target: str) -> bool:
+    """Remove a branch whose whole history another one has. One that holds more, or is checked out, stays."""
+    refs = read_refs(repository, BRANCHES + branch, BRANCHES + target)
+    tip, into = refs.get(BRANCHES + branch), refs.get(BRANCHES + target)
+    if tip is None:
+        return True
+    if into is None or not is_ancestor(repository, tip, into) or checkout_on(repository, BRANCHES + branch) is not None:
+        return False
+    with repository_lock(repository) as lock:
+        return move_refs(repository, lock, [Move(BRANCHES + branch, tip, None)], f"remove {branch}") is None
 
 
 def _saved(checkout: Checkout, signature: Signature) -> Saved | Unsaved | None:

@@ -15,7 +15,7 @@ from support.standin.turns import Cut, Fail, Hang, Move, Say, Script, Shell, Tur
 
 NOT_OFFERED = "There is no tool for that."
 ASIDE = Say("A title")  # agents ask for titles and summaries besides: without tools, and never part of the scenario
-LONG = Say("This sentence is long enough to be broken off. " * 60)
+LONG = Say(" ".join(f"Sentence {number} is one of many." for number in range(100)))  # to be broken off
 PATIENCE_S = 120.0
 _WORKS_IN = re.compile("working in the directory: (/.+)")  # said by an agent that takes absolute paths only
 

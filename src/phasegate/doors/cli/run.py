@@ -1,0 +1,135 @@
+"""`phasegate start` and `phasegate run`: a workflow begun, and carried on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event as Cancelled
+from types import FrameType
+
+import click
+
+from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.render import json_option, show
+from phasegate.doors.cli.telling import Teller, as_data, standing
+from phasegate.engine import orders
+from phasegate.engine.driver import Wishes, drive
+from phasegate.engine.feature_journal import read_feature
+from phasegate.engine.project import Project, open_project, opened_store
+from phasegate.engine.watching import Follower, following
+from phasegate.errors import ConfigError
+from phasegate.record.store import Store
+from phasegate.rules.lifecycle import Stage
+
+_agent_option = click.option("--agent", metavar="NAME", help="Let this agent do it all, whatever [roles] says.")
+
+
+@click.command()
+@click.argument("type_", metavar="TYPE")
+@click.argument("description", default="")
+@_agent_option
+@json_option
+def start(type_: str, description: str, agent: str | None, as_json: bool) -> int:
+    """Begin a workflow, without carrying anything out yet.
+
+    \b
+    Examples:
+      phasegate start feature "Add a login form"
+      phasegate start fix "Totals are wrong for empty carts"
+      phasegate start test-run
+    """
+    project = open_project(Path.cwd())
+    with opened_store(project) as store:
+        slug = orders.start(project, store, type_, description, agent)
+        feature = read_feature(store, slug)
+        assert feature is not None
+        teller = Teller(quiet=as_json)
+        for told in Follower(store, slug, from_now=False).told():
+            teller(told)
+    if as_json:
+        show(as_data(feature), "", as_json)
+    teller.end((orders.outlook(feature), "  then: phasegate run"))
+    return 0
+
+
+@click.command()
+@click.argument("type_", metavar="[TYPE]", required=False)
+@click.argument("description", default="")
+@feature_option
+@click.option("--step", is_flag=True, help="Stop at each gate.")
+@click.option("--merge", is_flag=True, help="Go on to the merge, after the last gate.")
+@_agent_option
+@json_option
+def run(
+    type_: str | None,
+    description: str,
+    feature: str | None,
+    step: bool,
+    merge: bool,
+    agent: str | None,
+    as_json: bool,
+) -> int:
+    """Begin a workflow, or go on with one, to its last gate or the first need of a person.
+
+    Without TYPE it goes on with the workflow in work, also after a crash. Exit 0: the last gate has passed, or with
+    --merge the work is merged. Exit 1: a person is needed; the reason and what to do are shown.
+
+    \b
+    Examples:
+      phasegate run feature "Add a login form"
+      phasegate run
+      phasegate run --step
+      phasegate run --merge
+    """
+    project = open_project(Path.cwd())
+    with opened_store(project) as store:
+        slug = _chosen(project, store, type_, description, feature, agent)
+        return carry_on(project, store, slug, Wishes(step, merge, agent), as_json, from_start=type_ is not None)
+
+
+def carry_on(
+    project: Project, store: Store, slug: str, wishes: Wishes, as_json: bool, *, from_start: bool = False
+) -> int:
+    """Drive a feature and tell what happens."""
+    teller = Teller(quiet=as_json)
+    if from_start and not as_json:
+        begun = read_feature(store, slug)
+        assert begun is not None
+        click.echo(orders.outlook(begun), err=True)
+    with _interruptible() as cancelled, following(store, slug, teller, from_now=not from_start):
+        feature = drive(project, store, slug, wishes, cancelled)
+    if as_json:
+        show(as_data(feature), "", as_json)
+    teller.end(standing(feature))
+    stopped = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
+    return 1 if feature.workflow.stage in stopped else 0
+
+
+def _chosen(
+    project: Project, store: Store, type_: str | None, description: str, feature: str | None, agent: str | None
+) -> str:
+    if type_ is None:
+        return orders.chosen(store, feature)
+    if feature is not None:
+        raise ConfigError(
+            "--feature is for going on with a workflow", "leave out TYPE, or leave out --feature to begin a new one"
+        )
+    return orders.start(project, store, type_, description, agent)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Cancelled]:
+    """SIGTERM is taken as Ctrl-C: agents are ended, what they left is saved, and `run` goes on from there."""
+    cancelled = Cancelled()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        cancelled.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield cancelled
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

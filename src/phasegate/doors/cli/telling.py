@@ -1,0 +1,88 @@
+"""What a run prints: progress to stderr, gates and blocks to stdout; a block is always the last thing of all (N1)."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from phasegate.doors.cli.render import printable
+from phasegate.rules.decide import Feature
+from phasegate.rules.lifecycle import Stage
+from phasegate.rules.telling import Told
+from phasegate.rules.workflow import gate_name, resolve_display_name
+
+
+class Teller:
+    """Prints what happens. A block is held back until it is known whether something follows it."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._block = ""
+        self._quiet = quiet
+
+    def __call__(self, told: Told) -> None:
+        if self._quiet:
+            return
+        if told.line:
+            self._flush()
+            is_gate = told.line.startswith("GATE-")
+            click.echo(printable(told.line), err=not is_gate)
+        self._block = told.block or self._block
+
+    def end(self, lines: tuple[str, ...] = ()) -> None:
+        """Say where things stand, then the last block."""
+        for line in lines:
+            click.echo(printable(line), err=True)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._block:
+            sys.stderr.flush()
+            click.echo(self._block, nl=not self._block.endswith("\n"))
+            sys.stdout.flush()
+            self._block = ""
+
+
+def standing(feature: Feature) -> tuple[str, ...]:
+    """Where a feature stands when a run stops, in words: why, what is kept, and the command that comes next (W6)."""
+    workflow = feature.workflow
+    branch = f"the work is on feat/{workflow.feature}"
+    gate = gate_name(workflow.phase)
+    match workflow.stage:
+        case Stage.BLOCKED:
+            remedy = (f"  what to do: {feature.remediation}",) if feature.remediation else ()
+            return (
+                f"{workflow.feature} is blocked in {workflow.phase}: {workflow.reason}",
+                *remedy,
+                f"  {branch}; the logs: phasegate audit show",
+                '  then: phasegate resolve "how", and phasegate run',
+            )
+        case Stage.GATE_PASSED if workflow.is_last_phase:
+            return (f"{gate} was the last gate; {branch}", "  then: phasegate complete")
+        case Stage.GATE_PASSED:
+            return (f"{gate} has passed; {branch}", "  then: phasegate run, or phasegate advance")
+        case Stage.GATE_FAILED:
+            return (f"{gate} has failed: {workflow.reason}", "  then: phasegate run, or phasegate retry")
+        case Stage.WORKING:
+            return (f"{resolve_display_name(workflow.phase)} is in work; {branch}", "  then: phasegate run")
+        case Stage.CANCELLED:
+            return (f"{workflow.feature} is cancelled: {workflow.reason}",)
+        case Stage.COMPLETED:
+            return ()
+
+
+def as_data(feature: Feature) -> dict[str, object]:
+    """The same for programs."""
+    workflow = feature.workflow
+    return {
+        "feature": workflow.feature,
+        "type": workflow.type,
+        "phase": workflow.phase,
+        "stage": str(workflow.stage),
+        "round": workflow.round,
+        "reason": workflow.reason,
+        "remediation": feature.remediation,
+        "branch": f"feat/{workflow.feature}",
+        "base": feature.base,
+        "packages": {name: str(state) for name, state in feature.packages.items()},
+    }

@@ -1,0 +1,168 @@
+"""The steps of a workflow by hand: `gate`, `advance`, `retry`, `escalate`, `resolve`, `cancel`, `complete`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.render import json_option, show
+from phasegate.doors.cli.run import carry_on
+from phasegate.doors.cli.telling import Teller, as_data, standing
+from phasegate.engine import orders
+from phasegate.engine.driver import Wishes
+from phasegate.engine.project import Project, open_project, opened_store
+from phasegate.engine.watching import following
+from phasegate.record.store import Store
+from phasegate.rules.decide import Feature
+from phasegate.rules.gate import Outcome
+from phasegate.rules.lifecycle import Stage
+from phasegate.rules.workflow import gate_name
+
+
+@contextmanager
+def _opened(feature: str | None) -> Iterator[tuple[Project, Store, str]]:
+    project = open_project(Path.cwd())
+    with opened_store(project) as store:
+        yield project, store, orders.chosen(store, feature)
+
+
+def _carry_out(feature: str | None, as_json: bool, order: Callable[[Project, Store, str], Feature]) -> int:
+    """Carry out one order, and tell what came of it."""
+    with _opened(feature) as (project, store, slug):
+        teller = Teller(quiet=as_json)
+        with following(store, slug, teller):
+            after = order(project, store, slug)
+        if as_json:
+            show(as_data(after), "", as_json)
+        teller.end(standing(after))
+    return 0
+
+
+@click.command()
+@feature_option
+@json_option
+def gate(feature: str | None, as_json: bool) -> int:
+    """Check the gate of the current phase now.
+
+    Exit 0: it passes. Exit 1: it does not, and every reason is shown. It counts as a check of the gate only when the
+    work of the phase is done.
+
+    \b
+    Examples:
+      phasegate gate
+      phasegate gate --feature 001-user-login --json
+    """
+    with _opened(feature) as (project, store, slug):
+        teller = Teller(quiet=as_json)
+        with following(store, slug, teller):
+            after, result = orders.check_gate(project, store, slug)
+        passed = after.workflow.stage is Stage.GATE_PASSED or result.outcome is Outcome.PASSED
+        outcome = "passed" if passed else "failed"
+        reasons = () if passed else result.reasons
+        if as_json:
+            data = {"gate": gate_name(after.workflow.phase), "outcome": outcome, "reasons": list(reasons)}
+            show(data, "", as_json)
+        due = f"{after.workflow.phase} is still in work" if after.todo else ""
+        told = () if passed else tuple(f"  {reason}" for reason in reasons)
+        teller.end(() if as_json else (f"{gate_name(after.workflow.phase)}: {outcome}. {due}".rstrip(". "), *told))
+    return 0 if passed else 1
+
+
+@click.command()
+@feature_option
+@json_option
+def advance(feature: str | None, as_json: bool) -> int:
+    """Go on to the next phase, from a passed gate.
+
+    \b
+    Examples:
+      phasegate advance
+    """
+    return _carry_out(feature, as_json, orders.advance)
+
+
+@click.command()
+@feature_option
+@json_option
+def retry(feature: str | None, as_json: bool) -> int:
+    """Begin one more round of the phase, after a failed gate.
+
+    \b
+    Examples:
+      phasegate retry
+    """
+    return _carry_out(feature, as_json, orders.retry)
+
+
+@click.command()
+@click.argument("why")
+@feature_option
+@json_option
+def escalate(why: str, feature: str | None, as_json: bool) -> int:
+    """Stop the workflow for a person.
+
+    \b
+    Examples:
+      phasegate escalate "the API key of the payment provider is missing"
+    """
+    return _carry_out(feature, as_json, lambda project, store, slug: orders.escalate(project, store, slug, why))
+
+
+@click.command()
+@click.argument("how")
+@feature_option
+@json_option
+def resolve(how: str, feature: str | None, as_json: bool) -> int:
+    """Say how a blocker was dealt with; the blocked step is tried again by the next run.
+
+    Where a phase has no command to run, this is the attestation that it was checked, and how.
+
+    \b
+    Examples:
+      phasegate resolve "merged main by hand on the feature's branch"
+      phasegate resolve "deployed to staging and looked at the dashboards"
+    """
+    return _carry_out(feature, as_json, lambda project, store, slug: orders.resolve(project, store, slug, how))
+
+
+@click.command()
+@click.option("--reason", required=True, help="Why; it is kept on record.")
+@feature_option
+@json_option
+def cancel(reason: str, feature: str | None, as_json: bool) -> int:
+    """End the workflow without a merge. Its branches are kept and named.
+
+    \b
+    Examples:
+      phasegate cancel --reason "the customer has changed their mind"
+    """
+    with _opened(feature) as (project, store, slug):
+        teller = Teller(quiet=as_json)
+        with following(store, slug, teller):
+            kept = orders.cancel(project, store, slug, reason)
+        if as_json:
+            show({"feature": slug, "stage": "cancelled", "kept": list(kept)}, "", as_json)
+        teller.end((f"kept: {', '.join(kept) or 'no branch'}",) if not as_json else ())
+    return 0
+
+
+@click.command()
+@feature_option
+@click.option("--agent", metavar="NAME", help="Let this agent write the archive.")
+@json_option
+def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
+    """Archive the feature and merge it, after its last gate has passed.
+
+    The merged tree is built and tested before the branch moves. Commits that came in meanwhile are never overwritten.
+
+    \b
+    Examples:
+      phasegate complete
+    """
+    with _opened(feature) as (project, store, slug):
+        orders.refuse_to_complete(store, slug)
+        return carry_on(project, store, slug, Wishes(merge=True, agent=agent), as_json)

@@ -1,0 +1,117 @@
+"""The end of a feature: its branch merged into its base, and what is done with put away (W6, W8, D17)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from phasegate.checks.evidence import Evidence
+from phasegate.engine.feature_branch import Branch
+from phasegate.engine.phase_checks import check_merge
+from phasegate.engine.project import Project
+from phasegate.engine.validation import failures_of
+from phasegate.record.lock import repository_lock
+from phasegate.rules.feature_events import Completed, Merged, NotMerged
+from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
+from phasegate.workspace.person_checkout import Obstacle
+from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.removal import remove_tree
+from phasegate.workspace.repository import read_refs
+from phasegate.workspace.upkeep import Unsaved, drop_branch, remove_checkout
+
+_TRIES = 20
+MOST_AGENTS = 64
+LONGEST_WAIT_S = 6 * 3600.0  # another feature checks its merged tree meanwhile; a lock never outlives its process
+
+
+def merge_feature(project: Project, slug: str, base: str, title: str) -> Merged | NotMerged:
+    """Merge a feature's branch into its base: tested as merged, by compare and swap, over nobody's commits."""
+    branch = Branch(project, slug)
+    if not project.config.run.deliver_feature_folder:
+        gone = {f"{branch.folder}/{name}": None for name in branch.documents()}
+        branch.put(gone, f"archive: {branch.folder} is not delivered\n")
+    with repository_lock(project.location.locks, f"merge-into-{base.replace('/', '-')}", LONGEST_WAIT_S):
+        for _ in range(_TRIES):
+            done = _try_to_merge(project, branch, base, title)
+            if done is not None:
+                return done
+    return NotMerged(f"{base} keeps moving", "resolve when it is quiet: the merge is tried again")
+
+
+def _try_to_merge(project: Project, branch: Branch, base: str, title: str) -> Merged | NotMerged | None:
+    repository = project.repository
+    message = f"{title}\n\nMerge {branch.name} into {base}.\n"
+    made = prepare_merge(repository, branch.name, base, message, project.signature())
+    if isinstance(made, AlreadyMerged):
+        return Merged(made.commit)
+    if isinstance(made, Conflict):
+        paths = ", ".join(made.paths)
+        return NotMerged(f"{branch.name} and {base} changed the same lines: {paths}", _by_hand(branch, base))
+    evidence = check_merge(project, branch.slug, made.commit)
+    if evidence.failures:
+        return NotMerged(_failed(branch, base, evidence), f"mend {branch.name}, then resolve")
+    finished = finish_merge(repository, made)
+    if isinstance(finished, AlreadyMerged):
+        return Merged(made.commit)
+    if isinstance(finished, Obstacle):
+        paths = f" ({', '.join(finished.paths)})" if finished.paths else ""
+        return NotMerged(
+            f"{base} is checked out in {finished.folder}: {finished.reason}{paths}",
+            "commit or stash what is there, then resolve: the merge is tried again",
+        )
+    return None
+
+
+def _by_hand(branch: Branch, base: str) -> str:
+    return f"merge {base} into {branch.name} and solve it there, then resolve: the merge is tried again"
+
+
+def _failed(branch: Branch, base: str, evidence: Evidence) -> str:
+    return f"the checks fail on {branch.name} merged into {base}:\n" + "\n".join(failures_of(evidence))
+
+
+def tidy(project: Project, slug: str, base: str, works: Iterable[str]) -> Completed:
+    """Put away checkouts, rooms, and branches that the base has; what holds more is kept and named."""
+    names = tuple(works)
+    put_away(project, slug, names)
+    branches = feature_branches(project, slug, names)
+    return Completed(tuple(branch for branch in branches if not _dropped(project, slug, branch, base)))
+
+
+def _dropped(project: Project, slug: str, branch: str, base: str) -> bool:
+    """A branch is not needed when its base, or the feature's branch, has its whole history."""
+    targets = (base, f"feat/{slug}") if branch != f"feat/{slug}" else (base,)
+    return any(drop_branch(project.repository, branch, target) for target in targets)
+
+
+def put_away(project: Project, slug: str, works: Iterable[str]) -> tuple[str, ...]:
+    """Remove the checkouts of a feature, saving what is in them; the folders that had to stay."""
+    kept = []
+    for work in works:
+        for found in _checkouts(project, slug, work):
+            if isinstance(remove_checkout(found, project.signature()), Unsaved):
+                kept.append(str(found.folder))
+        for room in (
+            project.worktrees / f".review-{slug}-{work}",
+            project.location.folder / "rooms" / f"{slug}-{work}",
+        ):
+            if room.exists():
+                remove_tree(room)
+    return tuple(kept)
+
+
+def _checkouts(project: Project, slug: str, work: str) -> Iterator[Checkout]:
+    """The checkouts of a piece of work: one, or one for each agent."""
+    single = Assignment(slug, work)
+    shares = (Assignment(slug, work, index) for index in range(MOST_AGENTS))
+    for assignment in (single, *shares):
+        found = find_checkout(project.repository, assignment)
+        if found is not None:
+            yield found
+
+
+def feature_branches(project: Project, slug: str, works: Iterable[str]) -> list[str]:
+    """The branches of a feature that there are, its own last."""
+    names = [*(f"feat/{slug}-{work}" for work in works), f"feat/{slug}"]
+    refs = read_refs(project.repository, *(BRANCHES + name for name in names))
+    return [name for name in names if BRANCHES + name in refs]

@@ -1,0 +1,200 @@
+"""A feature carried from where it stands to its last gate, to its merge, or to the first need of a person (W5, W6).
+
+Decide, act, record, again. The rules decide (`rules/decide`); what happened is in the journal before the next step
+begins. Whoever kills this at any moment is followed by one that goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from threading import Event as Cancelled
+from threading import Thread
+from typing import NamedTuple
+
+from phasegate.engine.closing import merge_feature, tidy
+from phasegate.engine.dispatch import Report, dispatch
+from phasegate.engine.feature_journal import FeatureJournal
+from phasegate.engine.packages import find_package
+from phasegate.engine.phase_steps import LOOK_EVERY_S, PhaseSteps
+from phasegate.engine.project import Project, new_id, now
+from phasegate.errors import StateConflict
+from phasegate.record.lock import feature_lock
+from phasegate.record.store import Store
+from phasegate.record.trails import Trails
+from phasegate.record.view import write_view
+from phasegate.rules.decide import Feature, Step, decide
+from phasegate.rules.feature_events import Advanced, CompletionAsked, PackageEnded, PackageStarted, Retried
+from phasegate.rules.work_package import State
+from phasegate.workspace.repository import keep_out_of_git
+from phasegate.workspace.upkeep import open_feature
+
+
+class Wishes(NamedTuple):
+    """How far a run is to go, and with whom."""
+
+    step: bool = False  # stop at each gate
+    merge: bool = False  # go on to the merge
+    agent: str | None = None
+
+
+class _Came(NamedTuple):
+    package: str
+    result: Report | BaseException
+
+
+@contextmanager
+def at_work(project: Project, store: Store, slug: str, command: str) -> Iterator[FeatureJournal]:
+    """Hold a feature alone, with its journal."""
+    with feature_lock(project.location.locks, slug, command, now()):
+        journal = FeatureJournal(project, store, slug)
+        if not journal.is_begun:
+            raise StateConflict(f"feature {slug} has no workflow", 'begin one: start feature "..."')
+        try:
+            yield journal
+        finally:
+            store.anchor()
+
+
+def drive(
+    project: Project, store: Store, slug: str, wishes: Wishes | None = None, cancelled: Cancelled | None = None
+) -> Feature:
+    """Carry a feature on; where it stands when nothing more can be done without a person."""
+    with (
+        at_work(project, store, slug, f"run {slug}") as journal,
+        Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
+    ):
+        return _Drive(project, store, trails, journal, wishes or Wishes(), cancelled or Cancelled()).go()
+
+
+class _Drive:
+    def __init__(
+        self,
+        project: Project,
+        store: Store,
+        trails: Trails,
+        journal: FeatureJournal,
+        wishes: Wishes,
+        cancelled: Cancelled,
+    ) -> None:
+        self._project, self._store, self._journal = project, store, journal
+        self._wishes, self._cancelled = wishes, cancelled
+        self._phase = PhaseSteps(project, store, trails, journal, wishes.agent, cancelled)
+
+    @property
+    def _feature(self) -> Feature:
+        return self._journal.feature
+
+    @property
+    def _slug(self) -> str:
+        return self._feature.workflow.feature
+
+    def go(self) -> Feature:
+        write_view(self._project.root, self._feature.workflow)  # whatever became of the view, the store is right
+        if self._feature.workflow.active:
+            open_feature(self._project.repository, self._slug, self._feature.base)
+            for folder in (self._project.worktrees, self._project.root / ".isdlc"):
+                keep_out_of_git(self._project.repository, folder)
+            self._phase.pick_up()
+        while (step := decide(self._feature)[0].step) is not Step.STOP:
+            self._stop_if_cancelled()
+            if not self._take(step):
+                break
+        return self._feature
+
+    def _take(self, step: Step) -> bool:
+        """Carry one step out; whether to go on after it."""
+        match step:
+            case Step.ADVANCE:
+                self._journal.record(Advanced())
+            case Step.RETRY:
+                self._journal.record(Retried())
+            case Step.COMPLETE:
+                if self._feature.workflow.merges and not self._wishes.merge:
+                    return False
+                self._journal.record(CompletionAsked())
+            case Step.PACKAGES:
+                self._run_packages()
+            case Step.MERGE:
+                feature = self._feature
+                title = f"{self._slug}: {' '.join(feature.description.split()) or feature.workflow.type}"
+                self._journal.record(merge_feature(self._project, self._slug, feature.base, title))
+            case Step.TIDY:
+                works = (*self._feature.packages, *self._feature.workflow.phases, "archive", "feature")
+                self._journal.record(tidy(self._project, self._slug, self._feature.base, works))
+            case _:
+                self._phase.steps[step]()
+        return not (self._wishes.step and step is Step.GATE)
+
+    def _run_packages(self) -> None:
+        """Packages side by side, each by its own dispatcher; one that fails to run lets the others end first."""
+        ends: SimpleQueue[_Came] = SimpleQueue()
+        running: dict[str, Thread] = {}
+        failure: BaseException | None = None
+        try:
+            while running or (failure is None and self._is_due()):
+                if failure is None:
+                    self._stop_if_cancelled()
+                    for name in self._startable(running):
+                        running[name] = self._start(name, ends)
+                came = _next(ends)
+                if came is None:
+                    continue
+                running.pop(came.package).join()
+                if isinstance(came.result, BaseException):
+                    failure = failure or came.result
+                else:
+                    self._journal.record(_as_event(came.result))
+        except BaseException:
+            self._cancelled.set()
+            for thread in running.values():
+                thread.join()
+            raise
+        if failure is not None:
+            raise failure
+
+    def _is_due(self) -> bool:
+        return any(action.step is Step.PACKAGES for action in decide(self._feature))
+
+    def _startable(self, running: dict[str, Thread]) -> tuple[str, ...]:
+        names = [name for action in decide(self._feature, running) for name in action.packages]
+        for name in names:
+            if self._feature.packages[name] is not State.DOING:
+                self._journal.record(PackageStarted(name))
+        return tuple(names)
+
+    def _start(self, name: str, ends: SimpleQueue[_Came]) -> Thread:
+        thread = Thread(target=self._dispatch, args=(name, ends), name=f"package {name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _dispatch(self, name: str, ends: SimpleQueue[_Came]) -> None:
+        try:
+            one = find_package(self._store, name, self._slug)
+            report = dispatch(
+                self._project,
+                self._store,
+                one,
+                agent=self._wishes.agent,
+                say=lambda line: None,
+                cancelled=self._cancelled,
+            )
+            ends.put(_Came(name, report))
+        except BaseException as error:  # the thread that waits raises it
+            ends.put(_Came(name, error))
+
+    def _stop_if_cancelled(self) -> None:
+        if self._cancelled.is_set():
+            raise KeyboardInterrupt
+
+
+def _next(ends: SimpleQueue[_Came]) -> _Came | None:
+    try:
+        return ends.get(timeout=LOOK_EVERY_S)
+    except Empty:
+        return None
+
+
+def _as_event(report: Report) -> PackageEnded:
+    return PackageEnded(report.package, report.state, report.reason, report.remediation)

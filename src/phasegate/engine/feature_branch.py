@@ -1,0 +1,116 @@
+"""The branch of a feature: its documents, read from its head and put on top of it. Nothing here needs a checkout."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from phasegate.engine.project import Project
+from phasegate.errors import StateConflict
+from phasegate.workspace.beginning import advance
+from phasegate.workspace.log import blobs_of
+from phasegate.workspace.objects import NewCommit, Version, write_blobs, write_commits
+from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.repository import Repository, is_ancestor, read_blobs, read_refs
+
+LARGEST_DOCUMENT_BYTES = 4_000_000
+_TRIES = 20
+
+
+class Branch(NamedTuple):
+    """`feat/{slug}` of a feature."""
+
+    project: Project
+    slug: str
+
+    @property
+    def name(self) -> str:
+        return f"feat/{self.slug}"
+
+    @property
+    def folder(self) -> str:
+        """The feature's folder, from the root of the repository."""
+        return f"{self.project.config.paths.features}/{self.slug}"
+
+    def head(self) -> str:
+        return branch_head(self.project.repository, self.name)
+
+    def documents(self, commit: str | None = None) -> dict[str, str]:
+        """The files of the feature's folder, by their names in it, each with the id of its content."""
+        blobs = blobs_of(self.project.repository, commit or self.head())
+        prefix = f"{self.folder}/"
+        return {path.removeprefix(prefix): blob for path, blob in blobs.items() if path.startswith(prefix)}
+
+    def read(self, names: Mapping[str, str]) -> dict[str, str]:
+        """The text of documents, given with the ids of their content. What is no text of sensible size is not given."""
+        contents = read_blobs(self.project.repository.place(), names.values())
+        return dict(_texts({name: contents[blob] for name, blob in names.items()}))
+
+    def present(self, wanted: tuple[str, ...], commit: str | None = None) -> tuple[str, ...]:
+        """Which of the wanted documents are there and not empty; `specs/` is there if a file lies in it."""
+        found = self.documents(commit)
+        contents = read_blobs(self.project.repository.place(), found.values())
+        full = {name for name, blob in found.items() if contents[blob].strip()}
+        return tuple(name for name in wanted if name in full or _holds(name, full))
+
+    def put(self, files: Mapping[str, bytes | None], message: str) -> str:
+        """Put files (None: gone) on the branch in one commit; the head after it. What is there already makes none."""
+        for _ in range(_TRIES):
+            head = self.head()
+            changed = self._changed(head, files)
+            if not changed:
+                return head
+            commit = self._commit(head, changed, message)
+            if advance(self.project.repository, self.name, head, commit):
+                return commit
+        raise StateConflict(f"{self.name} keeps moving", "run again")
+
+    def take_in(self, commit: str) -> bool:
+        """Move the branch on to a commit that has it in its history; False if it has not."""
+        repository, head = self.project.repository, self.head()
+        if is_ancestor(repository, commit, head):
+            return True
+        return is_ancestor(repository, head, commit) and advance(repository, self.name, head, commit)
+
+    def _changed(self, head: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+        blobs = blobs_of(self.project.repository, head)
+        algorithm = self.project.repository.hash_name
+        ids = {path: None if data is None else _blob_id(data, algorithm) for path, data in files.items()}
+        return {path: data for path, data in files.items() if blobs.get(path) != ids[path]}
+
+    def _commit(self, head: str, files: Mapping[str, bytes | None], message: str) -> str:
+        repository, signature = self.project.repository, self.project.signature()
+        write_blobs(repository, (data for data in files.values() if data is not None))
+        paths = {path: None if data is None else _version(data, repository.hash_name) for path, data in files.items()}
+        (commit,) = write_commits(repository, [NewCommit((head,), signature, signature, message, paths)])
+        return commit
+
+
+def branch_head(repository: Repository, branch: str) -> str:
+    """The commit of a branch that must be there."""
+    refs = read_refs(repository, BRANCHES + branch)
+    if BRANCHES + branch not in refs:
+        raise StateConflict(f"there is no branch {branch}", "it was removed; put it back, or cancel the workflow")
+    return refs[BRANCHES + branch]
+
+
+def _holds(name: str, full: set[str]) -> bool:
+    return name.endswith("/") and any(path.startswith(name) for path in full)
+
+
+def _texts(contents: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
+    for name, data in contents.items():
+        if len(data) <= LARGEST_DOCUMENT_BYTES:
+            try:
+                yield name, data.decode("utf-8")
+            except UnicodeDecodeError:
+                continue
+
+
+def _version(data: bytes, algorithm: str) -> Version:
+    return Version("100644", _blob_id(data, algorithm))
+
+
+def _blob_id(data: bytes, algorithm: str) -> str:
+    return hashlib.new(algorithm, b"blob %d\0%s" % (len(data), data)).hexdigest()

@@ -1,0 +1,204 @@
+"""What a person can order of a workflow (W4): start it, and take each of its steps by hand. Every door calls these."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from threading import Event as Cancelled
+
+from phasegate.engine.closing import feature_branches, put_away
+from phasegate.engine.dispatch import current_branch
+from phasegate.engine.driver import at_work
+from phasegate.engine.feature_journal import FeatureJournal, read_feature
+from phasegate.engine.phase_steps import PhaseSteps
+from phasegate.engine.project import Project, new_id, now
+from phasegate.engine.staffing import member_for
+from phasegate.errors import ConfigError, StateConflict
+from phasegate.record.artifacts import list_features
+from phasegate.record.lock import feature_lock, repository_lock
+from phasegate.record.reader import Reader
+from phasegate.record.store import Store
+from phasegate.record.trails import Trails
+from phasegate.rules import lifecycle
+from phasegate.rules.decide import STEPS, Feature, Step, judged, take
+from phasegate.rules.feature_events import (
+    Advanced,
+    Escalated,
+    Happened,
+    Limits,
+    PhasePlan,
+    Resolved,
+    Retried,
+    Started,
+)
+from phasegate.rules.feature_events import (
+    Cancelled as CancelledEvent,
+)
+from phasegate.rules.finding import closest
+from phasegate.rules.gate import GateResult
+from phasegate.rules.lifecycle import Refusal, Stage, Workflow
+from phasegate.rules.phase import Work, phase_of, required_artifacts
+from phasegate.rules.workflow import WORKFLOWS, workflow_noun
+from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.repository import read_refs
+
+_WORDS_IN_A_SLUG = 5
+_LONGEST_SLUG = 48
+
+
+def start(project: Project, store: Store, type_: str, description: str, agent: str | None = None) -> str:
+    """Begin a workflow; the slug of its feature."""
+    phases, noun = _phases(project, type_)
+    description = description.strip()
+    if not description and workflow_noun(type_, noun) is not None:
+        raise ConfigError(f"a {type_} needs a description", f'phasegate start {type_} "what you want"')
+    plan = tuple(_phase_plan(project, key, phases) for key in phases)
+    _refuse_without_agents(project, plan, agent)
+    base = current_branch(project)
+    run = project.config.run
+    limits = Limits(run.max_revisions, parallel=run.parallel)
+    with repository_lock(project.location.locks, "start"):
+        slug = _free_slug(project, store, description or type_)
+        with feature_lock(project.location.locks, slug, f"start {type_}", now()):
+            journal = FeatureJournal(project, store, slug)
+            _order(journal, Started(slug, type_, plan, base, description, noun, limits))
+            store.anchor()
+    return slug
+
+
+def chosen(reader: Reader, feature: str | None) -> str:
+    """The feature that a command is about: the one asked for, else the one started or chosen last."""
+    rows = reader.workflows()
+    workflows = [
+        Workflow(row.feature, row.type, tuple(row.phases.split()), row.position, Stage(row.stage)) for row in rows
+    ]
+    last = next((one.feature for one in workflows if one.active), None)
+    found = lifecycle.choose(workflows, feature, last)
+    if isinstance(found, Refusal):
+        raise StateConflict(found.reason, found.hint)
+    return found.feature
+
+
+def advance(project: Project, store: Store, slug: str) -> Feature:
+    """On to the next phase, from a passed gate."""
+    return _ordered(project, store, slug, "advance", Advanced())
+
+
+def retry(project: Project, store: Store, slug: str) -> Feature:
+    """One more round of the phase, after a failed gate."""
+    return _ordered(project, store, slug, "retry", Retried())
+
+
+def escalate(project: Project, store: Store, slug: str, why: str) -> Feature:
+    """Stop for a person."""
+    return _ordered(project, store, slug, "escalate", Escalated(why))
+
+
+def resolve(project: Project, store: Store, slug: str, how: str) -> Feature:
+    """A blocker is dealt with: the blocked step can be tried again."""
+    return _ordered(project, store, slug, "resolve", Resolved(how))
+
+
+def cancel(project: Project, store: Store, slug: str, reason: str) -> tuple[str, ...]:
+    """End a workflow without a merge; the branches that are kept."""
+    feature = _ordered(project, store, slug, "cancel", CancelledEvent(reason))
+    works = (*feature.packages, *feature.workflow.phases, "archive", "feature")
+    put_away(project, slug, works)
+    return tuple(feature_branches(project, slug, works))
+
+
+def refuse_to_complete(reader: Reader, slug: str) -> None:
+    """Say what is missing before a workflow can be completed, if something is."""
+    feature = read_feature(reader, slug)
+    refused = lifecycle.complete(feature.workflow) if feature else Refusal(f"feature {slug} has no workflow")
+    if isinstance(refused, Refusal):
+        raise StateConflict(refused.reason, refused.hint or "phasegate status shows what is missing")
+
+
+def check_gate(project: Project, store: Store, slug: str) -> tuple[Feature, GateResult]:
+    """Check the gate of the current phase. It is on record only when the work of the phase is done."""
+    with (
+        at_work(project, store, slug, "gate") as journal,
+        Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
+    ):
+        feature = journal.feature
+        steps = PhaseSteps(project, store, trails, journal, None, Cancelled())
+        found = steps.at_the_gate()
+        result = judged(feature, found)
+        if feature.workflow.stage is Stage.WORKING and feature.todo[:1] == (Step.GATE,):
+            feature = journal.record(found)
+        return feature, result
+
+
+def outlook(feature: Feature) -> str:
+    """How many phases and agent runs lie ahead, and the limits (W1)."""
+    runs = sum(_runs(phase) for phase in feature.plan) + feature.workflow.merges
+    packages = any(phase.work is Work.PACKAGES for phase in feature.plan)
+    more = ", and at least 2 for each work package" if packages else ""
+    limits = feature.limits
+    return (
+        f"{len(feature.plan)} phases; at least {runs} agent runs{more}. "
+        f"At most {limits.revisions} rounds a phase, {limits.retries} retries a run, "
+        f"{limits.parallel} packages at once."
+    )
+
+
+def _runs(phase: PhasePlan) -> int:
+    agents = (Step.WRITE, Step.CRITICISE, Step.REVIEW)
+    return sum(step in agents for step in STEPS[phase.work])
+
+
+def _ordered(project: Project, store: Store, slug: str, verb: str, event: Happened) -> Feature:
+    with at_work(project, store, slug, verb) as journal:
+        return _order(journal, event)
+
+
+def _order(journal: FeatureJournal, event: Happened) -> Feature:
+    after = take(journal.feature if journal.is_begun else None, event)
+    if isinstance(after, Refusal):
+        raise StateConflict(after.reason, after.hint or "phasegate status shows where it stands")
+    return journal.record(event)
+
+
+def _phases(project: Project, type_: str) -> tuple[tuple[str, ...], str | None]:
+    own = project.config.workflows.get(type_)
+    if own is not None:
+        return own.phases, own.noun
+    if type_ not in WORKFLOWS:
+        known = (*WORKFLOWS, *project.config.workflows)
+        raise ConfigError(f"there is no workflow {type_!r}{closest(type_, known)}", f"known are: {', '.join(known)}")
+    return WORKFLOWS[type_], None
+
+
+def _phase_plan(project: Project, key: str, phases: tuple[str, ...]) -> PhasePlan:
+    """What a phase does and demands: as shipped, or as the person configured it."""
+    shipped, own = phase_of(key), project.config.phases.get(key)
+    artifacts = required_artifacts(key, phases)
+    if own is not None and own.artifacts is not None:
+        artifacts = own.artifacts
+    commands = own.commands if own is not None and own.commands is not None else shipped.commands
+    work = Work.COMMANDS if commands and shipped.work is Work.REVIEW else shipped.work
+    return PhasePlan(key, work, artifacts, commands)
+
+
+def _refuse_without_agents(project: Project, plan: tuple[PhasePlan, ...], agent: str | None) -> None:
+    """Before anything begins, there is somebody for each role."""
+    roles = {
+        Work.PLANNING: ("plan", "challenge"),
+        Work.PACKAGES: ("implement", "review"),
+        Work.REVIEW: ("review",),
+        Work.COMMANDS: ("review",),
+    }
+    for phase in plan:
+        for role in roles[phase.work]:
+            member_for(project, role, phase.key, agent)
+
+
+def _free_slug(project: Project, reader: Reader, description: str) -> str:
+    """The next number, and the first words of the description."""
+    taken = [*reader.features(), *list_features(project.root)]
+    taken += [ref.removeprefix(f"{BRANCHES}feat/") for ref in read_refs(project.repository, f"{BRANCHES}feat/")]
+    numbers = [int(found[1]) for name in taken if (found := re.match(r"([0-9]{3,6})-", name))]
+    plain = unicodedata.normalize("NFKD", description).encode("ascii", "ignore").decode().lower()
+    words = re.findall(r"[a-z0-9]+", plain)[:_WORDS_IN_A_SLUG] or ["feature"]
+    return f"{max(numbers, default=0) + 1:03}-{'-'.join(words)[:_LONGEST_SLUG].rstrip('-')}"

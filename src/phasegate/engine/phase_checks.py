@@ -1,0 +1,41 @@
+"""The commands of a phase, and those that must pass before a branch moves, run by us on a clean checkout (W7, D17)."""
+
+from __future__ import annotations
+
+from phasegate.checks.evidence import Evidence, Outcome
+from phasegate.checks.plan import Purpose
+from phasegate.engine.project import Project
+from phasegate.engine.validation import Checker, describe
+from phasegate.rules.feature_events import Ran
+from phasegate.rules.work_package import WorkPackage
+
+BEFORE_A_MERGE = (Purpose.BUILD, Purpose.TEST)
+# Coverage is measured by a test run: where no threshold is set, the run itself is what is asked for.
+_MEANT = {Purpose.COVERAGE: (Purpose.TEST, Purpose.COVERAGE)}
+
+
+def run_commands(project: Project, slug: str, commit: str, commands: tuple[str, ...]) -> Ran:
+    """Run a phase's commands: names of checks, or command lines. A check that the project has not is no result."""
+    names = [Purpose(name) for name in commands if name in Purpose.__members__.values()]
+    lines = [line for line in commands if line not in Purpose.__members__.values()]
+    purposes = [meant for name in names for meant in _MEANT.get(name, (name,))]
+    evidence = _checker(project, slug, commit).run(commit, purposes, lines)
+    return Ran(_results(evidence), describe(evidence))
+
+
+def check_merge(project: Project, slug: str, commit: str) -> Evidence:
+    """Build and test a merged tree before its branch moves."""
+    return _checker(project, slug, commit).run(commit, BEFORE_A_MERGE)
+
+
+def _results(evidence: Evidence) -> dict[str, bool]:
+    """Each check that was asked for. A setup counts only where it failed: by itself it shows nothing."""
+    asked = {check.name: check.outcome for check in evidence.checks if check.outcome is not Outcome.NOT_ASKED}
+    if asked.get(Purpose.SETUP) is Outcome.PASSED:
+        del asked[Purpose.SETUP]
+    return {name: outcome is Outcome.PASSED for name, outcome in asked.items()}
+
+
+def _checker(project: Project, slug: str, commit: str) -> Checker:
+    whole = WorkPackage(work_package_id="feature", title="", feature_slug=slug, file_scope=())
+    return Checker(project, whole, commit)

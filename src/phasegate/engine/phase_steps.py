@@ -1,0 +1,291 @@
+"""The steps of a phase, each carried out once: agents run, work taken over, commands run, documents written.
+
+Each step is idempotent up to the record at its end, so that a run that was killed is followed by one that goes on.
+"""
+
+from __future__ import annotations
+
+import random
+from threading import Event as Cancelled
+
+from phasegate.engine.crew import Crew
+from phasegate.engine.feature_branch import Branch
+from phasegate.engine.feature_journal import FeatureJournal
+from phasegate.engine.jobs import Assigned, Ended, run_job, started_row
+from phasegate.engine.phase_briefs import brief, write_scope
+from phasegate.engine.phase_checks import run_commands
+from phasegate.engine.planning import Plans, plan_findings
+from phasegate.engine.project import Project, now
+from phasegate.errors import StateConflict
+from phasegate.prompts.reports import report
+from phasegate.record.row_events import job_ended, job_started
+from phasegate.record.rows import Job as Row
+from phasegate.record.store import Store
+from phasegate.record.trails import Trails
+from phasegate.rules.decide import Feature, Step
+from phasegate.rules.feature_events import GateChecked, JobEnded, JobStarted, Reported, Strayed, Written
+from phasegate.rules.package_run import End
+from phasegate.rules.phase import TASKS, Work
+from phasegate.rules.retry import back_off_s
+from phasegate.rules.scope import Scope, judge
+from phasegate.rules.workflow import gate_name
+from phasegate.workspace.changes import Observation, TooMuch, observe
+from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.export import export
+from phasegate.workspace.harvest import Harvest, harvest
+from phasegate.workspace.log import blobs_of
+from phasegate.workspace.making import Terms
+from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
+from phasegate.workspace.person_checkout import Obstacle
+from phasegate.workspace.removal import remove_tree
+from phasegate.workspace.upkeep import Unsaved, drop_branch, remove_checkout, start_over, take_checkout
+
+LOOK_EVERY_S = 0.2  # whether somebody has cancelled
+_TRIES = 5
+
+
+class PhaseSteps:
+    """The steps of one feature's phases. One thread decides and records."""
+
+    def __init__(
+        self,
+        project: Project,
+        store: Store,
+        trails: Trails,
+        journal: FeatureJournal,
+        agent: str | None,
+        cancelled: Cancelled,
+    ) -> None:
+        self._project, self._store, self._trails, self._journal = project, store, trails, journal
+        self._agent, self._cancelled = agent, cancelled
+        self.branch = Branch(project, journal.feature.workflow.feature)
+        self.steps = {
+            Step.WRITE: self._write,
+            Step.ARCHIVE: self._write,
+            Step.HARVEST: self._harvest,
+            Step.CRITICISE: self._judge,
+            Step.REVIEW: self._judge,
+            Step.PLAN: self._plan,
+            Step.MEND: self._mend,
+            Step.COMMANDS: self._commands,
+            Step.REPORT: self._report,
+            Step.GATE: self._gate,
+        }
+
+    @property
+    def _feature(self) -> Feature:
+        return self._journal.feature
+
+    @property
+    def _due(self) -> Step:
+        return self._feature.todo[0]
+
+    def pick_up(self) -> None:
+        """A job that nobody saw the end of is run again, from a clean beginning; what it left is saved."""
+        job = self._feature.open_job
+        if job is not None:
+            self._give_up(job.job, "the run died before its end")
+
+    # --- agents
+
+    def _write(self) -> None:
+        checkout = take_checkout(self._project.repository, self._assignment, self._terms())
+        self._run_agent(
+            brief(self._project, self._feature, self._due, checkout.folder, self.branch.head(), self._agent)
+        )
+
+    def _judge(self) -> None:
+        """A critic sees a copy that is thrown away: whatever it writes there has no effect (W8)."""
+        commit = self.branch.head()
+        room = self._project.worktrees / f".review-{self._assignment.name}"
+        if room.exists():
+            remove_tree(room)
+        export(self._project.repository, commit, room, with_git=True)
+        self._run_agent(brief(self._project, self._feature, self._due, room, commit, self._agent))
+        remove_tree(room)
+
+    def _run_agent(self, assigned: Assigned) -> None:
+        self._back_off()
+        row = started_row(assigned)
+        self._journal.record(JobStarted(assigned.job, assigned.phase, assigned.agent), rows=(job_started(row),))
+        try:
+            ended = self._run(assigned, row)
+        except BaseException as error:
+            self._journal.read_again()
+            if isinstance(error, Exception | KeyboardInterrupt) and self._feature.open_job is not None:
+                self._give_up(assigned.job, "it was stopped before its end")
+            raise
+        answer = ended.answer
+        event = JobEnded(assigned.job, ended.end, ended.reason, ended.remediation, answer.verdict, answer.text)
+        self._journal.record(event, rows=ended.rows)
+        self._trails.forget(assigned.job)
+
+    def _run(self, assigned: Assigned, row: Row) -> Ended:
+        with Crew() as crew:
+            crew.start(
+                assigned.job,
+                lambda announce: run_job(self._project, self._store, self._trails, assigned, row, announce),
+            )
+            while True:
+                if self._cancelled.is_set():
+                    raise KeyboardInterrupt
+                came = crew.wait(LOOK_EVERY_S)
+                if came is not None:
+                    if isinstance(came.result, BaseException):
+                        raise came.result
+                    return came.result
+
+    def _back_off(self) -> None:
+        if self._feature.retries:
+            wait_s = back_off_s(self._feature.retries, random.random())  # noqa: S311 - jitter, no secret
+            if self._cancelled.wait(wait_s):
+                raise KeyboardInterrupt
+
+    def _give_up(self, job: str, why: str) -> None:
+        found = find_checkout(self._project.repository, self._assignment)
+        if found is not None and self._due in (Step.WRITE, Step.ARCHIVE):
+            _expect_saved(start_over(found, self._terms()))
+        row = self._store.job(job)
+        rows = () if row is None else (job_ended(row._replace(ended=now(), outcome=str(End.LOST))),)
+        self._journal.record(JobEnded(job, End.LOST, why), rows=rows)
+
+    # --- what a writer left
+
+    def _harvest(self) -> None:
+        checkout = take_checkout(self._project.repository, self._assignment, self._terms())
+        look = observe(checkout)
+        if violations := self._violations(look, checkout.start):
+            _expect_saved(start_over(checkout, self._terms()))
+            self._journal.record(Strayed(violations))
+            return
+        assert not isinstance(look, TooMuch)
+        self._take_over(checkout, look)
+        removed = remove_checkout(checkout, self._project.signature(), keep_for_reuse=True)
+        _expect_saved(removed)
+        drop_branch(self._project.repository, self._assignment.branch, self.branch.name)
+        wanted = () if self._feature.closing else self._feature.phase.artifacts
+        there = self.branch.present(wanted)
+        self._journal.record(Written(self.branch.head(), tuple(name for name in wanted if name not in there)))
+
+    def _violations(self, look: Observation | TooMuch, start: str) -> tuple[str, ...]:
+        if isinstance(look, TooMuch):
+            return (f"the checkout holds more than {look.limit} {look.what}",)
+        tracked = blobs_of(self._project.repository, start)
+        found = judge(look.changes, self._scope, tracked)
+        return tuple(f"{violation.path}: {violation.detail}" for violation in found)
+
+    @property
+    def _scope(self) -> Scope:
+        step = Step.ARCHIVE if self._feature.closing else Step.WRITE
+        return write_scope(self._project, self.branch, step)
+
+    def _take_over(self, checkout: Checkout, look: Observation) -> None:
+        scope, work = self._scope, self._assignment.work
+        taken = harvest(
+            checkout,
+            look,
+            lambda path: scope.covers(path) and not scope.is_litter(path),
+            committer=self._project.signature(),
+            title=f"{work}: documents, round {self._feature.workflow.round}",
+        )
+        if not isinstance(taken, Harvest):
+            raise StateConflict(f"the documents could not be taken over: {taken}", "run again")
+        if not self.branch.take_in(taken.tip):
+            self._merge_in()
+
+    def _merge_in(self) -> None:
+        """Somebody moved the feature's branch meanwhile: both histories are kept."""
+        repository, source, target = self._project.repository, self._assignment.branch, self.branch.name
+        for _ in range(_TRIES):
+            made = prepare_merge(repository, source, target, f"merge {source}\n", self._project.signature())
+            if isinstance(made, Conflict):
+                raise StateConflict(
+                    f"{source} and {target} changed the same files: {', '.join(made.paths)}",
+                    f"merge {source} into {target} by hand, then run again",
+                )
+            if isinstance(made, AlreadyMerged):
+                return
+            finished = finish_merge(repository, made)
+            if isinstance(finished, AlreadyMerged):
+                return
+            if isinstance(finished, Obstacle):
+                raise StateConflict(f"{target} cannot be moved: {finished.reason}", f"look into {finished.folder}")
+        raise StateConflict(f"{target} keeps moving", "run again")
+
+    # --- what we do ourselves
+
+    def _plan(self) -> None:
+        self._journal.record(self._plans.make())
+
+    def _mend(self) -> None:
+        self._journal.record(self._plans.mend())
+
+    @property
+    def _plans(self) -> Plans:
+        created = next(iter(self._store.events(self.branch.slug))).ts
+        return Plans(self._project, self._store, self._feature, created)
+
+    def _commands(self) -> None:
+        commands = self._feature.phase.commands
+        self._journal.record(run_commands(self._project, self.branch.slug, self.branch.head(), commands))
+
+    def _report(self) -> None:
+        """Write the document of a phase in which no agent writes one."""
+        feature = self._feature
+        number = gate_name(feature.phase.key)
+        name = feature.phase.artifacts[0] if feature.phase.artifacts else f"{number.replace('GATE', 'REVIEW')}.md"
+        text = self._implementation() if feature.phase.work is Work.PACKAGES else self._review(number)
+        path = f"{self.branch.folder}/{name}"
+        commit = self.branch.put({path: text.encode()}, f"{feature.phase.key}: {name}\n")
+        self._journal.record(Reported(commit))
+
+    def _review(self, gate: str) -> str:
+        feature = self._feature
+        commands = (f"{name} {'passed' if passed else 'failed'}" for name, passed in feature.commands.items())
+        return report(
+            "review",
+            {
+                "GATE": gate,
+                "PHASE": feature.phase.key,
+                "ROUND": str(feature.workflow.round),
+                "VERDICT": str(feature.verdict or "none"),
+                "COMMANDS": ", ".join(commands) or "none",
+                "REPORT": feature.report,
+            },
+        )
+
+    def _implementation(self) -> str:
+        rows = self._store.packages(self.branch.slug)
+        lines = (f"| {row.id} | {row.state} | {row.round} | {row.title.replace('|', '/')} |" for row in rows)
+        values = {"FEATURE": self.branch.slug, "BRANCH": self.branch.name, "PACKAGES": "\n".join(lines)}
+        return report("implementation", values)
+
+    def _gate(self) -> None:
+        self._journal.record(self.at_the_gate())
+        self._store.anchor()
+
+    def at_the_gate(self) -> GateChecked:
+        """What is found at the gate of the phase now: its documents, and whether the tasks can be carried out."""
+        wanted = self._feature.phase.artifacts
+        head = self.branch.head()
+        there = self.branch.present(wanted, head)
+        if TASKS not in there:
+            return GateChecked(there)
+        problems = plan_findings(self.branch, head)
+        return GateChecked(there, {"plan of tasks": not problems}, "\n".join(problems))
+
+    # --- what the steps share
+
+    @property
+    def _assignment(self) -> Assignment:
+        work = "archive" if self._feature.closing else self._feature.phase.key
+        return Assignment(self.branch.slug, work)
+
+    def _terms(self) -> Terms:
+        signature = self._project.signature()
+        return Terms(signature.who, signature, worktrees=self._project.worktrees)
+
+
+def _expect_saved(renewed: object) -> None:
+    if isinstance(renewed, Unsaved):
+        raise StateConflict(f"{renewed.folder} cannot be reset: {renewed.reason}", "look into it, then run again")

@@ -1,0 +1,195 @@
+"""From the plan of a feature to its work packages, and from findings to one more package that mends them (W7, D2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from phasegate.engine.feature_branch import Branch
+from phasegate.engine.packages import Planned as PlannedPackage
+from phasegate.engine.packages import load_documents, planned
+from phasegate.engine.project import Project
+from phasegate.errors import ConfigError
+from phasegate.prompts.front_matter import read_document, read_yaml
+from phasegate.prompts.instructions import note
+from phasegate.prompts.package_writer import Plan, write
+from phasegate.prompts.profiles import all_profiles
+from phasegate.record.store import Store
+from phasegate.rules.decide import Feature
+from phasegate.rules.dependencies import plan_problems
+from phasegate.rules.feature_events import Planned
+from phasegate.rules.front_matter import Malformed
+from phasegate.rules.phase import TASKS
+from phasegate.rules.planning import plan_packages, read_guidance
+from phasegate.rules.profile import Profile, commands_of, detect, files_asked
+from phasegate.rules.spec_annotations import read_spec
+from phasegate.rules.tasks import TaskList, parse
+from phasegate.rules.work_package import Checks, Deliverables, WorkPackage
+from phasegate.rules.workflow import gate_name
+from phasegate.workspace.log import blobs_of
+from phasegate.workspace.repository import read_blobs
+
+DOCUMENTS = ("spec.md", "plan.md", "architecture.md", "test-strategy.md")
+_MOST_PROBLEMS = 20
+
+
+class Plans(NamedTuple):
+    """The plan of one feature, on its branch."""
+
+    project: Project
+    store: Store
+    feature: Feature
+    created: str
+
+    @property
+    def branch(self) -> Branch:
+        return Branch(self.project, self.feature.workflow.feature)
+
+    def make(self) -> Planned:
+        """Make the packages that the plan asks for; those that are there already stay as they are."""
+        known = planned(self.store, self.branch.slug)
+        if known and self.feature.packages:
+            return _as_event(known)
+        texts = self.branch.read(self.branch.documents())
+        by_hand = {name: text for name, text in texts.items() if name.startswith("tasks/WP") and name.endswith(".md")}
+        if TASKS not in texts and by_hand:
+            return self._loaded({name.removeprefix("tasks/").removesuffix(".md"): by_hand[name] for name in by_hand})
+        tasks = parse(texts.get(TASKS, ""), read_yaml)
+        if problems := task_problems(tasks):
+            return Planned({}, problems)
+        return self._loaded(self._written(self._packages(tasks, texts), texts))
+
+    def mend(self) -> Planned:
+        """One more package, for what the gate found: it may change what the other packages may."""
+        known = planned(self.store, self.branch.slug)
+        waiting = [
+            name for name, one in known.items() if one.package.title == self._mend_title and not self._is_known(name)
+        ]
+        if waiting:
+            return _as_event(known)
+        package = self._mending([one.package for one in known.values()])
+        texts = self.branch.read(self.branch.documents())
+        documents = {name: one.document for name, one in known.items()}
+        return self._loaded({**documents, **self._written([package], texts)})
+
+    @property
+    def _mend_title(self) -> str:
+        return f"{note('mend_title', GATE=gate_name(self.feature.phase.key))} ({self.feature.workflow.round - 1})"
+
+    def _is_known(self, name: str) -> bool:
+        return name in self.feature.packages
+
+    def _mending(self, packages: Iterable[WorkPackage]) -> WorkPackage:
+        others = list(packages)
+        number = 1 + max(one.sequence for one in others)
+        scope = dict.fromkeys(path for one in others for path in one.file_scope)
+        kinds = {
+            kind: tuple(dict.fromkeys(path for one in others for path in getattr(one.deliverables, kind)))
+            for kind in ("code", "tests", "documentation")
+        }
+        gate = gate_name(self.feature.phase.key)
+        return WorkPackage(
+            work_package_id=f"WP{number:02}",
+            title=self._mend_title,
+            feature_slug=self.branch.slug,
+            feature_title=self.feature.description,
+            file_scope=tuple(scope),
+            deliverables=Deliverables(**kinds),
+            requirements=tuple(dict.fromkeys(name for one in others for name in one.requirements)),
+            mission=note("mend", GATE=gate, FINDINGS=self.feature.findings),
+            profile=others[0].profile,
+            checks=others[0].checks,
+        )
+
+    def _packages(self, tasks: TaskList, texts: Mapping[str, str]) -> tuple[WorkPackage, ...]:
+        profile = self._profile()
+        return plan_packages(
+            tasks.tasks,
+            self.branch.slug,
+            feature_title=self.feature.description,
+            profile=profile.name if profile else "",
+            guidance=read_guidance(texts.get("plan.md", "")),
+        )
+
+    def _written(self, packages: Iterable[WorkPackage], texts: Mapping[str, str]) -> dict[str, str]:
+        """The document of each package, on the feature's branch."""
+        packages = list(packages)
+        profile = self._profile()
+        plan = Plan(
+            created=self.created,
+            base_branch=self.branch.name,
+            commands=self._commands(profile),
+            requirement_texts=requirement_texts(texts.get("spec.md", "")),
+            documents=tuple(name for name in DOCUMENTS if name in texts),
+            package_ids=tuple(package.work_package_id for package in packages),
+            profile=profile,
+            review_cycles=self.project.config.run.max_review_cycles,
+        )
+        documents = {package.work_package_id: write(package, plan) for package in packages}
+        files = {f"{self.branch.folder}/tasks/{name}.md": text.encode() for name, text in documents.items()}
+        self.branch.put(files, f"{self.feature.phase.key}: work packages {', '.join(documents)}\n")
+        return documents
+
+    def _loaded(self, documents: Mapping[str, str]) -> Planned:
+        try:
+            load_documents(self.store, self.branch.slug, documents)
+        except ConfigError as error:
+            return Planned({}, (error.message,))
+        return _as_event(planned(self.store, self.branch.slug))
+
+    def _root_files(self) -> dict[str, str]:
+        blobs = blobs_of(self.project.repository, self.branch.head())
+        return {path.partition("/")[0]: blob for path, blob in blobs.items()}
+
+    def _profile(self) -> Profile | None:
+        return detect(all_profiles(), self._root_files())
+
+    def _commands(self, profile: Profile | None) -> dict[str, str]:
+        """The commands that our own checks will run, for the agent to try first."""
+        names: dict[str, str] = dict.fromkeys(self._root_files(), "")
+        if profile is None:
+            return {}
+        blobs = blobs_of(self.project.repository, self.branch.head())
+        asked = {name: blobs[name] for name in files_asked(profile) if name in blobs}
+        contents = read_blobs(self.project.repository.place(), asked.values())
+        names |= {name: contents[blob].decode(errors="replace") for name, blob in asked.items()}
+        own = self.project.config.checks.get(profile.name)
+        configured = (
+            {name: getattr(own, name) for name in ("setup", "build", "test", "lint", "typecheck", "coverage")}
+            if own
+            else {}
+        )
+        return {name: line for name, line in commands_of(profile, names, Checks(**configured)).items() if line}
+
+
+def plan_findings(branch: Branch, commit: str) -> tuple[str, ...]:
+    """What is wrong with the tasks on a commit, before any agent starts to work on them."""
+    named = branch.documents(commit)
+    texts = branch.read({TASKS: named[TASKS]}) if TASKS in named else {}
+    if TASKS not in texts:
+        return (f"{TASKS} is missing",)
+    tasks = parse(texts[TASKS], read_yaml)
+    if problems := task_problems(tasks):
+        return problems
+    packages = plan_packages(tasks.tasks, branch.slug)
+    return tuple(f"{TASKS}: {problem.key} {problem.message}" for _, problem in plan_problems(packages))
+
+
+def task_problems(tasks: TaskList) -> tuple[str, ...]:
+    """Why tasks are no plan, in words."""
+    if not tasks.tasks and not tasks.findings:
+        return (f"{TASKS} holds no task",)
+    return tuple(f"{TASKS}, line {found.line}: {found.message}" for found in tasks.findings[:_MOST_PROBLEMS])
+
+
+def requirement_texts(spec: str) -> dict[str, str]:
+    """What the specification says about each requirement."""
+    try:
+        body = read_document(spec).body
+    except Malformed:
+        return {}
+    return {one.id: one.text for one in read_spec(body).requirements}
+
+
+def _as_event(packages: Mapping[str, PlannedPackage]) -> Planned:
+    return Planned({name: tuple(sorted(one.waits_for)) for name, one in packages.items()})

@@ -1,0 +1,69 @@
+"""The journal of a feature, followed while it grows: what people are told comes from the record and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from phasegate.engine.feature_journal import HAPPENED, read_happened
+from phasegate.engine.packages import HAPPENED as OF_PACKAGE
+from phasegate.engine.packages import read_package_event
+from phasegate.record.reader import Reader
+from phasegate.record.rows import Recorded
+from phasegate.rules.decide import Feature, apply
+from phasegate.rules.telling import Told, tell, tell_package
+
+LOOK_EVERY_S = 0.1
+Tell = Callable[[Told], None]
+
+
+class Follower:
+    """Reads a feature's journal from a point on, and folds it as it goes."""
+
+    def __init__(self, reader: Reader, slug: str, *, from_now: bool = True) -> None:
+        self._reader, self._slug = reader, slug
+        self._seq = 0
+        self.feature: Feature | None = None
+        if from_now:
+            for _ in self.told():
+                pass
+
+    def told(self) -> Iterator[Told]:
+        """What came since the last time."""
+        for recorded in self._reader.events(self._slug, self._seq):
+            self._seq = recorded.seq
+            told = self._take(recorded)
+            if told.line or told.block:
+                yield told
+
+    def _take(self, recorded: Recorded) -> Told:
+        if recorded.kind == OF_PACKAGE:
+            return Told(tell_package(*read_package_event(recorded.payload)))
+        if recorded.kind != HAPPENED:
+            return Told()
+        event, before = read_happened(recorded.payload), self.feature
+        self.feature = apply(before, event)
+        return tell(before, event, self.feature) if self.feature is not None else Told()
+
+
+@contextmanager
+def following(reader: Reader, slug: str, hear: Tell, *, from_now: bool = True) -> Iterator[None]:
+    """Tell what happens to a feature while the block runs, and all that is left when it ends."""
+    follower = Follower(reader, slug, from_now=from_now)
+    ended = Event()
+
+    def follow() -> None:
+        while not ended.wait(LOOK_EVERY_S):
+            for told in follower.told():
+                hear(told)
+
+    thread = Thread(target=follow, name=f"follow {slug}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        for told in follower.told():
+            hear(told)

@@ -1,0 +1,178 @@
+"""What can happen to a feature on its way (W1-W8). The journal holds these; `rules/decide` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from phasegate.rules.answer_words import Verdict
+from phasegate.rules.package_run import End
+from phasegate.rules.phase import Work
+from phasegate.rules.work_package import State
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How often things are tried, and how much goes on at once."""
+
+    revisions: int = 3
+    retries: int = 3
+    parallel: int = 2
+
+
+class PhasePlan(msgspec.Struct, frozen=True):
+    """A phase of a workflow as it was when the workflow began: a change of the configuration changes no running one."""
+
+    key: str
+    work: Work
+    artifacts: tuple[str, ...]
+    commands: tuple[str, ...] = ()
+
+
+class Event(msgspec.Struct, frozen=True, tag=True, tag_field="event"):
+    """Something that happened."""
+
+
+class Started(Event, frozen=True, tag="started"):
+    feature: str
+    type: str
+    plan: tuple[PhasePlan, ...]
+    base: str  # the branch that the work goes back to
+    description: str = ""
+    noun: str | None = None
+    limits: Limits = Limits()
+
+
+class JobStarted(Event, frozen=True, tag="job-started"):
+    job: str
+    role: str  # plan, challenge, review or archive
+    agent: str = ""
+
+
+class JobEnded(Event, frozen=True, tag="job-ended"):
+    """How a run ended, and what it said: the verdict is the parsed one."""
+
+    job: str
+    end: End
+    reason: str = ""
+    remediation: str = ""
+    verdict: Verdict | None = None
+    text: str = ""
+
+
+class Written(Event, frozen=True, tag="written"):
+    """What a writer left is on the feature's branch. `missing`: documents of the phase that are not there."""
+
+    commit: str
+    missing: tuple[str, ...] = ()
+
+
+class Strayed(Event, frozen=True, tag="strayed"):
+    """A writer changed what it may not change; nothing was taken over."""
+
+    violations: tuple[str, ...]
+
+
+class Planned(Event, frozen=True, tag="planned"):
+    """Packages that are to be carried out, each with those that it waits for; or why there are none."""
+
+    packages: Mapping[str, tuple[str, ...]]
+    problems: tuple[str, ...] = ()
+
+
+class PackageStarted(Event, frozen=True, tag="package-started"):
+    package: str
+
+
+class PackageEnded(Event, frozen=True, tag="package-ended"):
+    """A package is DONE or BLOCKED, as its own events say."""
+
+    package: str
+    state: State
+    reason: str = ""
+    remediation: str = ""
+
+
+class Ran(Event, frozen=True, tag="ran"):
+    """The commands of a phase, each with whether it passed. None at all: a person must say how it was checked."""
+
+    results: Mapping[str, bool]
+    findings: str = ""
+
+
+class Reported(Event, frozen=True, tag="reported"):
+    """The document of the phase that we write ourselves is on the feature's branch."""
+
+    commit: str
+
+
+class GateChecked(Event, frozen=True, tag="gate-checked"):
+    """What was found at the gate besides commands and verdict: documents, and checks of what they say."""
+
+    artifacts: tuple[str, ...]
+    checks: Mapping[str, bool] = {}
+    findings: str = ""
+
+
+class Advanced(Event, frozen=True, tag="advanced"):
+    """On to the next phase."""
+
+
+class Retried(Event, frozen=True, tag="retried"):
+    """One more round of the phase."""
+
+
+class Escalated(Event, frozen=True, tag="escalated"):
+    why: str
+    remediation: str = ""
+
+
+class Resolved(Event, frozen=True, tag="resolved"):
+    how: str
+
+
+class Cancelled(Event, frozen=True, tag="cancelled"):
+    reason: str
+
+
+class CompletionAsked(Event, frozen=True, tag="completion-asked"):
+    """A person, or `run --merge`, wants the workflow closed."""
+
+
+class Merged(Event, frozen=True, tag="merged"):
+    commit: str
+
+
+class NotMerged(Event, frozen=True, tag="not-merged"):
+    reason: str
+    remediation: str = ""
+
+
+class Completed(Event, frozen=True, tag="completed"):
+    """Everything is tidied up."""
+
+    kept: tuple[str, ...] = ()  # branches that hold what is merged nowhere
+
+
+Happened = (
+    Started
+    | JobStarted
+    | JobEnded
+    | Written
+    | Strayed
+    | Planned
+    | PackageStarted
+    | PackageEnded
+    | Ran
+    | Reported
+    | GateChecked
+    | Advanced
+    | Retried
+    | Escalated
+    | Resolved
+    | Cancelled
+    | CompletionAsked
+    | Merged
+    | NotMerged
+    | Completed
+)

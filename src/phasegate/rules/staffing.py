@@ -1,0 +1,31 @@
+"""Which agent serves a role (P5): the one that a person named, else one that is there; a critic is not the writer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from phasegate.rules.lifecycle import Refusal
+
+# Who judges whose work. Where two agents are there, they are two.
+JUDGES = {"challenge": "plan", "review": "implement"}
+_HINT = "install one (see `phasegate agents`), or name it in phasegate.toml: [agents.NAME] with its harness"
+
+
+def serve(
+    role: str, phase: str, roles: Mapping[str, str], available: Sequence[str], wanted: str | None = None
+) -> str | Refusal:
+    """The agent for a role in a phase. `available` are those that can be started, in the person's order.
+
+    A phase's own entry names who does its work; its critic stays the one of the role.
+    """
+    named = wanted or (roles.get(phase) if role != "challenge" else None) or roles.get(role)
+    if named is not None:
+        if named in available:
+            return named
+        return Refusal(f"the agent {named} cannot be started", f"there are: {', '.join(available) or 'none'}; {_HINT}")
+    if not available:
+        return Refusal("no agent is installed", _HINT)
+    if role not in JUDGES:
+        return available[0]
+    judged = serve(JUDGES[role], phase, roles, available)
+    return next((name for name in available if name != judged), available[0])

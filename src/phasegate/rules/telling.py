@@ -1,0 +1,148 @@
+"""What people are told of a feature's events: one line each, and at the emission points the block (W3, N7)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from phasegate.rules import package_run
+from phasegate.rules.decide import Feature
+from phasegate.rules.feature_events import (
+    Cancelled,
+    Completed,
+    GateChecked,
+    Happened,
+    JobEnded,
+    JobStarted,
+    Merged,
+    NotMerged,
+    PackageEnded,
+    PackageStarted,
+    Planned,
+    Ran,
+    Resolved,
+    Retried,
+    Started,
+    Strayed,
+    Written,
+)
+from phasegate.rules.gate import Outcome
+from phasegate.rules.lifecycle import Stage, state_view
+from phasegate.rules.next_steps import next_steps
+from phasegate.rules.package_run import End
+from phasegate.rules.workflow import gate_name, resolve_display_name
+
+_LONGEST_REASON = 300
+
+
+class Told(NamedTuple):
+    """A line for people, and the block that follows it, if this is an emission point."""
+
+    line: str = ""
+    block: str = ""
+
+
+def tell(before: Feature | None, event: Happened, after: Feature) -> Told:
+    """What an event is to people, given where the feature stood before and stands after it."""
+    return Told(_line(before, event, after), _block(before, event, after))
+
+
+def _block(before: Feature | None, event: Happened, after: Feature) -> str:
+    """One block for each event of the lifecycle: the start, a gate, a blocker, the end (seed 001)."""
+    point = _point(before, event, after)
+    if point is None:
+        return ""
+    return next_steps(state_view(after.workflow), point) or ""
+
+
+def _point(before: Feature | None, event: Happened, after: Feature) -> str | None:
+    stage = after.workflow.stage
+    if isinstance(event, Started):
+        return "workflow-initialized"
+    if isinstance(event, Completed):
+        return "workflow-completed"
+    if isinstance(event, Cancelled):
+        return "workflow-cancelled"
+    if before is None or before.workflow.stage is stage:
+        return None
+    points = {Stage.GATE_PASSED: "gate-passed", Stage.GATE_FAILED: "gate-failed", Stage.BLOCKED: "blocker"}
+    if stage is Stage.GATE_PASSED and not isinstance(event, GateChecked):
+        return None  # a blocker behind the gate was resolved: the gate passed before
+    return points.get(stage)
+
+
+def _line(before: Feature | None, event: Happened, after: Feature) -> str:  # noqa: C901 - a table
+    workflow = after.workflow
+    phase = (before or after).workflow.phase
+    match event:
+        case Started(feature, type_):
+            return f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}"
+        case JobStarted(_, role, agent):
+            return f"{phase}: round {workflow.round}, {role} by {agent}"
+        case JobEnded(_, end, reason, _, verdict):
+            said = f": {verdict}" if end is End.DONE and verdict else f": {_short(reason)}" if reason else ""
+            return f"{phase}: {end}{said}"
+        case Written(_, missing):
+            return f"{phase}: documents taken over" + (f", missing: {', '.join(missing)}" if missing else "")
+        case Strayed(violations):
+            return f"{phase}: {_short('; '.join(violations))}"
+        case Planned(packages, problems):
+            new = [name for name in packages if before is None or name not in before.packages]
+            return f"{phase}: {_short('; '.join(problems))}" if problems else f"{phase}: packages {', '.join(new)}"
+        case PackageStarted(package):
+            return f"{package}: begins"
+        case PackageEnded(package, state, reason):
+            return f"{package}: {state}" + (f": {_short(reason)}" if reason else "")
+        case Ran(results):
+            told = (f"{name} {'passed' if passed else 'FAILED'}" for name, passed in results.items())
+            return f"{phase}: {', '.join(told) or 'no command to run'}"
+        case GateChecked():
+            return _gate_line(before, after)
+        case Retried():
+            return f"{phase}: round {workflow.round} begins"
+        case Merged(commit):
+            return f"merged into {after.base} at {commit[:12]}"
+        case NotMerged(reason):
+            return f"not merged: {_short(reason)}"
+        case Resolved(how):
+            return f"{phase}: resolved: {_short(how)}"
+        case Cancelled(reason):
+            return f"{workflow.feature}: cancelled: {_short(reason)}"
+        case Completed():
+            return f"{workflow.feature}: completed"
+        case _:
+            return ""
+
+
+def _gate_line(before: Feature | None, after: Feature) -> str:
+    passed = after.workflow.stage is Stage.GATE_PASSED
+    phase = (before or after).workflow.phase
+    reasons = "" if passed else f": {_short(after.workflow.reason)}"
+    return f"{gate_name(phase)} {(Outcome.PASSED if passed else Outcome.FAILED).upper()}{reasons}"
+
+
+def tell_package(package: str, event: package_run.Happened) -> str:
+    """What an event of a work package is to people."""
+    match event:
+        case package_run.JobStarted(_, role, round_):
+            return f"{package}: round {round_}, {role}"
+        case package_run.JobEnded(_, end, reason) if reason:
+            return f"{package}: {end}: {_short(reason)}"
+        case package_run.Harvested(commit, violations):
+            taken = "work taken over" if commit else "nothing was changed"
+            return f"{package}: {_short('; '.join(violations)) or taken}"
+        case package_run.Validated(_, failures):
+            names = ", ".join(failure.partition(":")[0] for failure in failures)
+            return f"{package}: manifest {'failed: ' + names if names else 'passed'}"
+        case package_run.Reviewed(verdict):
+            return f"{package}: review says {verdict}"
+        case package_run.Merged(commit):
+            return f"{package}: merged at {commit[:12]}"
+        case package_run.NotMerged(reason):
+            return f"{package}: not merged: {_short(reason)}"
+        case _:
+            return ""
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."
