@@ -63,7 +63,7 @@ def play(
         return run_real(room, model.url, prompt, timeout_s=timeout_s), model, room.checkout
 
 
-@pytest.mark.demand("D3.g", "P5.a")
+@pytest.mark.demand("D3.g", "D3.j", "P5.a")
 def test_a_write_in_scope_is_allowed_and_the_prompt_arrives_whole(agent: Subject, tmp_path: Path) -> None:
     turns = (Write("src/hello.txt", "hello\n"), Say("It is done."))
     ran, model, checkout = play(agent, tmp_path, *turns, prompt=LONG_PROMPT)
@@ -78,7 +78,7 @@ def test_a_write_in_scope_is_allowed_and_the_prompt_arrives_whole(agent: Subject
     assert processes_tagged(ran.tag) == []
 
 
-@pytest.mark.demand("D3.g", "D6.b")
+@pytest.mark.demand("D3.g", "D3.j", "D6.a")
 def test_a_write_outside_the_scope_is_refused_before_it_happens(agent: Subject, tmp_path: Path) -> None:
     turns = (Write("README.md", "changed\n"), Say("I went on."))
     control, _, wider = play(agent, tmp_path / "wider", *turns)

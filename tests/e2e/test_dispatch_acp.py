@@ -33,7 +33,7 @@ def test_an_acp_agent_implements_and_reviews_a_package(tmp_path: Path) -> None:
     assert project.audit_problems() == []
 
 
-@pytest.mark.demand("D3.g", "D6.b")
+@pytest.mark.demand("D3.g", "D6.a")
 def test_a_write_outside_the_scope_never_reaches_the_checkout(tmp_path: Path) -> None:
     outside = tmp_path / "stolen.txt"
     project = acp_project(tmp_path, "implements", ["README.md", str(outside), "src/login.ts"])
@@ -46,7 +46,7 @@ def test_a_write_outside_the_scope_never_reaches_the_checkout(tmp_path: Path) ->
     assert [str(line["path"]).rpartition("/")[2] for line in refused] == ["README.md", "stolen.txt"]
 
 
-@pytest.mark.demand("D6.b")
+@pytest.mark.demand("D6.b", "D6.g")
 def test_what_an_agent_writes_without_asking_is_found_afterwards(tmp_path: Path) -> None:
     project = acp_project(tmp_path, "implements", ["src/login.ts", "!README.md"])
     done = project.command("dispatch", "WP01")
@@ -62,7 +62,7 @@ def test_an_agent_that_is_not_signed_in_blocks_with_what_to_do(tmp_path: Path) -
     assert "sign in" in json.dumps(done.json)
 
 
-@pytest.mark.demand("D9.a", "D9.b")
+@pytest.mark.demand("D9.a", "D9.c")
 def test_an_acp_agent_that_hangs_is_ended_by_the_cage(tmp_path: Path) -> None:
     project = acp_project(tmp_path, "hangs", "ready", "timeout_s = 4\nmax_retries = 0")
     done = project.command("dispatch", "WP01")

@@ -57,7 +57,7 @@ OUTSIDE = {
 }
 
 
-@pytest.mark.demand("D3.g", "D6.b")
+@pytest.mark.demand("D3.g", "D6.a")
 @pytest.mark.parametrize("way", ["asks", "through_client"])
 def test_a_write_outside_is_refused_before_it_happens(repository: Path, tmp_path: Path, way: str) -> None:
     paths = [path.format(tmp=tmp_path, repository=repository) for path in OUTSIDE.values()]
@@ -74,7 +74,7 @@ def test_a_write_outside_is_refused_before_it_happens(repository: Path, tmp_path
     assert [Path(repository, path).read_text() for path in paths] == ["x\n"] * len(paths)
 
 
-@pytest.mark.demand("D3.g", "D6.b")
+@pytest.mark.demand("D3.g", "D6.a")
 def test_a_write_in_scope_is_allowed_and_made(repository: Path) -> None:
     steps = [{"path": "src/login.ts"}, {"path": "docs/a/b.md"}, {"path": "package-lock.json"}]
     ran = run_agent(repository, "asks", steps, SCOPE)
@@ -322,7 +322,6 @@ def test_an_agent_that_is_told_to_stop_is_cancelled_and_ended(
     assert not [line for line in lines if line["type"] == "notice"]
 
 
-@pytest.mark.demand("L03")
 def test_the_interpreter_of_the_program_looks_for_nothing_in_the_checkout(repository: Path) -> None:
     (repository / "json.py").write_text("raise SystemExit('hijacked')")
     (repository / "msgspec.py").write_text("raise SystemExit('hijacked')")

@@ -64,7 +64,7 @@ def test_what_a_turn_used_is_added_up_as_the_agent_says_it(repository: Path) -> 
     assert report.usage == Usage(input_tokens=101, cached_input_tokens=11, output_tokens=23, cost_usd=0.25)
 
 
-@pytest.mark.demand("P6.a")
+@pytest.mark.demand("P5.a", "D3.g")
 def test_a_large_prompt_arrives_whole(repository: Path) -> None:
     task = acp_task(repository, agent_command("echoes"))
     prompt = "<prompt>" + "é ]]> \u2028 line\n" * 30_000 + "</prompt>"

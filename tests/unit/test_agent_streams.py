@@ -255,6 +255,14 @@ def test_a_blocker_in_an_earlier_message_is_not_lost(task: Task) -> None:
     assert "BLOCKER" not in report.answer
 
 
+def test_a_blocker_is_not_lost_where_the_result_repeats_only_the_last_message(task: Task) -> None:
+    said = '{"type":"assistant","message":{"id":"%s","content":[{"type":"text","text":"%s"}]}}\n'
+    result = '{"type":"result","subtype":"success","is_error":false,"result":"All done."}\n'
+    stdout = said % ("1", "BLOCKER: no database here\\n") + said % ("2", "All done.") + result
+    _, report = heard(task, "claude_code", Finished(0, stdout, ""))
+    assert (report.answer, report.blockers, report.ending) == ("All done.", ("no database here",), Ending.COMPLETED)
+
+
 def test_a_message_without_end_costs_bounded_memory_and_is_flagged(task: Task) -> None:
     reading = harness_of("gemini").reading(task, Mute())
     piece = '{"type":"message","role":"assistant","content":"' + "x" * 100_000 + '"}'

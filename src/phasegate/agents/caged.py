@@ -48,7 +48,7 @@ def job_request(
     programs = folder / "bin"
     place_commands(programs, spool.folder)
     _place(launch, folder / "home")
-    env = _environment(launch, sign_in)
+    env = {**launch.default_env, **scrubbed(launch.pass_env, launch.env)}
     context = (Path(path) for path in task.envelope.context_paths)
     return Request(
         argv=launch.argv,
@@ -65,13 +65,6 @@ def job_request(
         writable=(task.checkout, spool.folder / "requests"),
         readable=(task.prompt_xml, *context, *launch.readable, programs, spool.folder / "answers"),
     )
-
-
-def _environment(launch: Launch, sign_in: SignIn) -> dict[str, str]:
-    passed = scrubbed(launch.pass_env, launch.env)
-    has_key = any(name.endswith("_KEY") and passed.get(name) for name in launch.pass_env)
-    by_sign_in = launch.sign_in_env if sign_in.files and not has_key else {}
-    return {**launch.default_env, **by_sign_in, **passed}
 
 
 def _place(launch: Launch, home: Path) -> None:

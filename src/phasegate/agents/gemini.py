@@ -74,8 +74,7 @@ class Gemini:
             env=_ENV,
             home_files={".gemini/settings.json": settings_file({**_SETTINGS, **_sign_in(os.environ)})},
         )
-        by_sign_in = {"GOOGLE_GENAI_USE_GCA": "true"}
-        return msgspec.structs.replace(launch, default_env=dict.fromkeys(_FILLED, ""), sign_in_env=by_sign_in)
+        return msgspec.structs.replace(launch, default_env=dict.fromkeys(_FILLED, ""))
 
     def reading(self, task: Task, talk: Talk) -> Reading:
         return _Reading(Heard(task.phase, talk), task.checkout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from io import StringIO
 from typing import TypeVar
 
 import msgspec
@@ -42,8 +43,7 @@ class Heard:
         self.cut = False
         self._phase = phase
         self._talk = talk
-        self._parts: list[str] = []
-        self._length = 0
+        self._message = StringIO()
         self._is_over = False
         self._blockers: list[str] = []
         self._patience: threading.Timer | None = None
@@ -52,20 +52,19 @@ class Heard:
         """Add to the message in hand, or begin the next one."""
         self.get_on()
         if self._is_over:
-            self._keep_blockers()
-            self.replace("")
-        room = LONGEST_MESSAGE - self._length
-        self.cut = self.cut or len(text) > room
-        self._parts.append(text[: max(room, 0)])
-        self._length += len(self._parts[-1])
+            self._begin()
+        piece = text[: LONGEST_MESSAGE - self._message.tell()]
+        self.cut = self.cut or len(text) > len(piece)
+        self._message.write(piece)
 
     def end_message(self) -> None:
         self._is_over = True
 
     def replace(self, text: str) -> None:
         """The message in hand, as the agent gives it once more and whole."""
-        self._parts, self._is_over = [text[:LONGEST_MESSAGE]], False
-        self._length, self.cut = len(self._parts[0]), len(text) > LONGEST_MESSAGE
+        if self.answer != text:
+            self._begin()
+            self.say(text)
 
     def get_on(self) -> None:
         """It works: it has not ended, and it waits for nothing."""
@@ -92,14 +91,15 @@ class Heard:
 
     @property
     def answer(self) -> str:
-        return "".join(self._parts)
+        return self._message.getvalue()
 
     @property
     def blockers(self) -> tuple[str, ...]:
-        return tuple(self._blockers)
+        return tuple(dict.fromkeys(self._blockers))
 
-    def _keep_blockers(self) -> None:
+    def _begin(self) -> None:
         text = self.answer
+        self._message, self._is_over, self.cut = StringIO(), False, False
         if "BLOCKER:" in text:
             found = parse_answer(text, self._phase, truncated=False).blockers
             self._blockers = [*self._blockers, *found][:MOST_BLOCKERS]

@@ -57,7 +57,6 @@ class Launch(msgspec.Struct, frozen=True):
     readable: tuple[Path, ...] = ()  # besides what the program itself needs
     home_files: Mapping[str, bytes] = {}  # placed in the job's own HOME before the start
     sign_in_files: tuple[str, ...] = ()  # of the person's home: lent to the job, under the same names
-    sign_in_env: Mapping[str, str] = {}  # values where a sign-in was lent and no key was passed on
     keep_stdin_open: bool = False  # for a conversation: the reading goes on with `Talk.send`
 
 

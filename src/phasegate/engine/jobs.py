@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
-from phasegate.agents.port import NOTHING, AgentConfig, AgentReport, Ending, Finished, Harness, Task
+from phasegate.agents.port import NOTHING, AgentConfig, AgentReport, Ending, Finished, Harness, Task, Usage
+from phasegate.agents.sign_in import lent
 from phasegate.agents.spool import Spool
 from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
@@ -18,6 +22,7 @@ from phasegate.cage.probe import choose
 from phasegate.cage.request import Request
 from phasegate.config import Agent
 from phasegate.config.settings import Sandbox
+from phasegate.engine.live import LiveTrail, used
 from phasegate.engine.outside import Watch
 from phasegate.engine.project import Project, now
 from phasegate.engine.spool_answers import answerer
@@ -76,6 +81,8 @@ class Ended(NamedTuple):
     answer: Answer
     finished: Finished
     rows: tuple[Event, ...]  # for the journal, in the same step as the end
+    usage: Usage | None = None  # as the agent says
+    retry_at_s: float | None = None  # when a limit ends, where that is known
 
 
 def run_job(
@@ -92,12 +99,21 @@ def run_job(
     harness = harness_of(assigned.settings.harness)
     prompt = _write_prompt(project, assigned, harness, folder)
     task = _task(project, assigned, harness, prompt)
+    level = choose(wanted_level(project), needs_network=harness.launch(task).network)
+    task = msgspec.structs.replace(task, caged=level is not Level.NONE)
     launch = harness.launch(task)
-    level = choose(wanted_level(project), needs_network=launch.network)
     trails.open(assigned.feature, assigned.job)
-    with Spool(folder / "spool") as spool:
+    person_home = Path.home() if assigned.settings.sign_in else None
+    with Spool(folder / "spool") as spool, lent(launch.sign_in_files, person_home, folder / "home") as sign_in:
         request = job_request(
-            task, launch, folder, spool, tag=assigned.job, level=level, timeout_s=assigned.settings.timeout_s
+            task,
+            launch,
+            folder,
+            spool,
+            tag=assigned.job,
+            level=level,
+            timeout_s=assigned.settings.timeout_s,
+            sign_in=sign_in,
         )
         # The checkout's own git borrows the objects of the person's repository: to be read, never written.
         readable = (*request.readable, project.repository.objects)
@@ -109,12 +125,18 @@ def run_job(
         with spool.serving(answerer(project, store, assigned.feature, assigned.work_id)):
             cage = Job(request)
             announce(cage)  # whoever started this may stop it from another thread
-            report, finished = run_agent(cage, harness.reading(task, cage))
+            note = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, now(), done))
+            report, finished = run_agent(cage, harness.reading(task, cage), note)
     ended = _judged(assigned, report, finished)
     if watch is not None and (changed := watch.changes()):
         ended = _strayed(ended, changed)
     seal = _note_end(trails, assigned, ended)
     return ended._replace(rows=(_ended_row(started, ended, prompt), trail_sealed(seal)))
+
+
+def discard_home(project: Project, job: str) -> None:
+    """Remove the home of a job that nobody saw the end of: a sign-in that was lent to it may still lie there."""
+    shutil.rmtree(project.jobs / job / "home", ignore_errors=True)
 
 
 def wanted_level(project: Project) -> Level | None:
@@ -159,7 +181,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
     )
     of_package = Package(package.work_package_id, package.sequence) if package else None
     envelope = make_envelope(assigned.job, assigned.feature, places, config, of_package, assigned.share)
-    agent = AgentConfig(assigned.agent, settings.command, settings.env, settings.scenario or "")
+    agent = AgentConfig(assigned.agent, settings.command, settings.env, settings.scenario or "", settings.model or "")
     return Task(
         envelope=envelope,
         agent=agent,
@@ -180,7 +202,7 @@ def _judged(assigned: Assigned, report: AgentReport, finished: Finished) -> Ende
     if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
         end, reason = End.FAILED, f"it ran out of time after {finished.duration_s:.0f} s: {reason}"
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
-    return Ended(end, reason, remediation, cleanup, answer, finished, ())
+    return Ended(end, reason, remediation, cleanup, answer, finished, (), report.usage, report.retry_at_s)
 
 
 def _strayed(ended: Ended, changed: Sequence[str]) -> Ended:
@@ -197,7 +219,7 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
         if refused := _refusals(assigned, response):
             return End.UNREADABLE, refused, ""
         return End.BLOCKED, response.blocked_reason or response.error or "it failed", response.remediation or ""
-    if blockers := (*answer.blockers, *report.blockers, *blockers_in(finished.stderr)):
+    if blockers := dict.fromkeys((*report.blockers, *answer.blockers, *blockers_in(finished.stderr))):
         return End.BLOCKED, "; ".join(blockers), ""
     if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED):
         return End.TRANSIENT, report.reason, "wait, then dispatch again"
@@ -241,6 +263,8 @@ def _note_end(trails: Trails, assigned: Assigned, ended: Ended) -> Seal:
     actor, finished = f"agent:{assigned.agent}", ended.finished
     if finished.told_to_stop:
         trails.write(assigned.job, now(), Done("phasegate", Action.TOLD_TO_STOP, Source.OBSERVED))
+    if ended.usage is not None:
+        trails.write(assigned.job, now(), used(actor, ended.usage))
     exit_fields = {"code": finished.exit_status, "signal": finished.signal, "duration_total_s": finished.duration_s}
     trails.write(assigned.job, now(), Done(actor, Action.EXIT, Source.OBSERVED, exit_fields))
     said = {"end": str(ended.end), "reason": ended.reason, "output_sha256": _digest(finished.stdout.encode())}

@@ -11,7 +11,7 @@ from threading import Event as Cancelled
 from phasegate.engine.crew import Crew
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.feature_journal import FeatureJournal
-from phasegate.engine.jobs import Assigned, Ended, run_job, started_row
+from phasegate.engine.jobs import Assigned, Ended, discard_home, run_job, started_row
 from phasegate.engine.phase_briefs import brief, write_scope
 from phasegate.engine.phase_checks import run_commands
 from phasegate.engine.planning import Plans, plan_findings
@@ -147,6 +147,7 @@ class PhaseSteps:
             _expect_saved(start_over(found, self._terms()))
         row = self._store.job(job)
         rows = () if row is None else (job_ended(row._replace(ended=now(), outcome=str(End.LOST))),)
+        discard_home(self._project, job)
         self._journal.record(JobEnded(job, End.LOST, why), rows=rows)
 
     # --- what a writer left

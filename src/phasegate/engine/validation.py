@@ -58,6 +58,11 @@ class Checker(NamedTuple):
         return Evidence(tuple(checks))
 
     @property
+    def tree(self) -> Path:
+        """The clean checkout that was checked last."""
+        return self._room / "tree"
+
+    @property
     def _room(self) -> Path:
         name = f"{self.package.feature_slug}-{self.package.work_package_id}"
         return self.project.location.folder / "rooms" / name
@@ -100,7 +105,7 @@ class Checker(NamedTuple):
 
     def _plan(self) -> Plan:
         root = self._room / "tree"
-        profile = self._profile(root)
+        profile = profile_of(self.package, [entry.name for entry in root.iterdir()])
         own = self._checks(profile)
         names = {entry.name: "" for entry in root.iterdir()}
         for name in files_asked(profile) if profile else ():
@@ -112,11 +117,6 @@ class Checker(NamedTuple):
             code=self.package.deliverables.code,
         )
         return msgspec.structs.replace(plan, **_of_profile(profile))
-
-    def _profile(self, root: Path) -> Profile | None:
-        if self.package.profile:
-            return load_profile(self.package.profile)
-        return detect(all_profiles(), [entry.name for entry in root.iterdir()])
 
     def _checks(self, profile: Profile | None) -> Checks:
         """The package's own checks over those that the person configured for its profile."""
@@ -149,6 +149,11 @@ class Checker(NamedTuple):
                 old = contents[one.old.object_id] if one.old else None
                 assert one.new is not None
                 yield Added(one.path, added_lines(old, contents[one.new.object_id]), commit)
+
+
+def profile_of(package: WorkPackage, root_files: Iterable[str]) -> Profile | None:
+    """The language profile that a package names, else the one that its repository looks like."""
+    return load_profile(package.profile) if package.profile else detect(all_profiles(), root_files)
 
 
 def _of_profile(profile: Profile | None) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,108 @@
+"""What an agent of a package is told: who it is, what it is to do, what it is shown, and why it is asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from phasegate.agents.envelope import Share
+from phasegate.agents.port import NOTHING
+from phasegate.config import Agent, Config
+from phasegate.engine.context_documents import context_documents
+from phasegate.engine.jobs import Assigned
+from phasegate.engine.project import new_id
+from phasegate.engine.workplace import Workplace
+from phasegate.errors import ConfigError
+from phasegate.prompts.instructions import instructions, note
+from phasegate.rules.budget import Kind, Piece
+from phasegate.rules.package_run import Action, Run, Step
+from phasegate.workspace.log import diff_text
+
+
+def agent_for(config: Config, role: str, wanted: str | None) -> tuple[str, Agent]:
+    """The agent that a person asked for, else the one with the role, else the only one."""
+    agents = config.agents
+    name = wanted or config.roles.get(role) or (next(iter(agents)) if len(agents) == 1 else "")
+    if name in agents:
+        return name, agents[name]
+    if not agents:
+        raise ConfigError("no agent is configured", "add one to phasegate.toml: [agents.NAME] with its harness")
+    if name:
+        raise ConfigError(f"there is no agent {name}", f"the configured ones are: {', '.join(agents)}")
+    raise ConfigError(
+        f"no agent has the role {role}", f"set [roles] {role} in phasegate.toml, or --agent: {', '.join(agents)}"
+    )
+
+
+def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
+    """A new job for what is to be done next, in this folder."""
+    name, settings = agent_for(place.project.config, action.step, wanted)
+    job, slug = new_id(), place.package.feature_slug
+    document = folder / place.document_name
+    document.write_text(place.document, encoding="utf-8")
+    share = place.share(action.owed.agent_index) if action.step is Step.IMPLEMENT else None
+    return Assigned(
+        job=job,
+        agent=name,
+        settings=settings,
+        feature=slug,
+        work=place.package,
+        phase=str(action.step),
+        workflow_phase="06-implementation",
+        round=action.round,
+        rounds=run.limits.rounds,
+        checkout=folder,
+        document=document,
+        instructions=instructions(action.step, _values(place, run, action, job, share)),
+        pieces=tuple(_pieces(place, run, action)),
+        paths=tuple(place.blobs_of(place.start())),
+        context=tuple(one.path for one in context_documents(place.project, slug)),
+        share=share,
+        scope=place.scope(action.owed.agent_index) if action.step is Step.IMPLEMENT else NOTHING,
+    )
+
+
+def _values(place: Workplace, run: Run, action: Action, job: str, share: Share | None) -> dict[str, str]:
+    package = place.package
+    return {
+        "WP_ID": package.work_package_id,
+        "TITLE": package.title,
+        "JOB_ID": job,
+        "FEATURE_FOLDER": f"{place.project.config.paths.features}/{package.feature_slug}/",
+        "ROUND": str(action.round),
+        "ROUNDS": str(run.limits.rounds),
+        "DELIVERABLES": ", ".join(share.deliverables if share else package.deliverables.all) or "-",
+        "SCOPE": ", ".join(place.scope(action.owed.agent_index).entries),
+        "NOTE": _note(action, share),
+    }
+
+
+def _note(action: Action, share: Share | None) -> str:
+    """Why this run is asked for, if it is not the plain first one."""
+    parts = [note("first" if action.round == 1 else "revision", BEFORE=str(action.round - 1))]
+    if action.owed.reason:
+        parts.append(note("again" if action.owed.asked_again else "retry", REASON=action.owed.reason))
+    if share is not None:
+        files = ", ".join(share.deliverables)
+        parts.append(note("share", INDEX=str(share.agent_index), COUNT=str(share.agent_count), FILES=files))
+    return "\n".join(parts)
+
+
+def _pieces(place: Workplace, run: Run, action: Action) -> Iterator[Piece]:
+    """What the agent is shown besides the code: the package, the feature's documents, the findings."""
+    yield Piece(Kind.TASKS, place.document_name, place.document)
+    for document in context_documents(place.project, place.package.feature_slug):
+        yield Piece(Kind.ARTIFACT, document.name, document.text)
+    if action.step is Step.REVIEW:
+        yield from _about_the_work(place, run)
+    if run.findings:
+        yield Piece(Kind.FINDINGS, f"findings-{action.round - 1}.md", run.findings)
+
+
+def _about_the_work(place: Workplace, run: Run) -> Iterator[Piece]:
+    diff = diff_text(place.project.repository, place.start(), run.commit)
+    yield Piece(Kind.REVISED, "change.diff", diff)
+    yield Piece(Kind.REVISED, "evidence.md", place.evidence_file(run.round).read_text(encoding="utf-8"))
+    files = (place.remarks_file(run.round), place.claims_file(run.round))
+    if remarks := "".join(path.read_text(encoding="utf-8") for path in files):
+        yield Piece(Kind.REVISED, "remarks.md", remarks)
