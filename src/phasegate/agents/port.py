@@ -15,6 +15,9 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from phasegate.agents.envelope import Envelope
+from phasegate.rules.scope import Scope
+
+NOTHING = Scope(())
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
@@ -39,6 +42,7 @@ class Task(msgspec.Struct, frozen=True):
     workflow_phase: str = ""  # the key, such as 06-implementation
     round: int = 1
     caged: bool = False  # a sandbox holds it: where none does, the program's own permissions must
+    scope: Scope = NOTHING  # what it may change; for the harnesses that are asked before it happens
 
 
 class Launch(msgspec.Struct, frozen=True):

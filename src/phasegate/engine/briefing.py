@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
+from phasegate.agents.port import NOTHING
 from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
 from phasegate.engine.jobs import Assigned
 from phasegate.engine.project import new_id
@@ -49,6 +50,7 @@ def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str 
         paths=tuple(place.blobs_of(place.start())),
         context=tuple(one.path for one in _documents(place, folder)),
         share=share,
+        scope=place.scope(action.owed.agent_index) if action.step is Step.IMPLEMENT else NOTHING,
     )
 
 

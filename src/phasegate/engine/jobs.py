@@ -14,7 +14,7 @@ import msgspec
 
 from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
-from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished, Harness, Task, Usage
+from phasegate.agents.port import NOTHING, AgentConfig, AgentReport, Ending, Finished, Harness, Task, Usage
 from phasegate.agents.sign_in import lent
 from phasegate.agents.spool import Spool
 from phasegate.agents.table import harness_of
@@ -39,6 +39,7 @@ from phasegate.rules.answer import Answer, blockers_in, parse_answer
 from phasegate.rules.budget import Piece
 from phasegate.rules.package_run import End
 from phasegate.rules.result import Response, check_result
+from phasegate.rules.scope import Scope
 from phasegate.rules.spending import Caps, reached
 from phasegate.rules.trail import Action, Done, Source, Value
 from phasegate.rules.work_package import WorkPackage
@@ -67,6 +68,7 @@ class Assigned(NamedTuple):
     context: tuple[Path, ...] = ()  # the documents that the envelope names
     share: Share | None = None
     documents: tuple[str, ...] = ()  # to be written by a planner: their skeletons are in the prompt
+    scope: Scope = NOTHING  # what it may change
 
     @property
     def work_id(self) -> str:
@@ -210,6 +212,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
         phase=assigned.phase,
         workflow_phase=assigned.workflow_phase,
         round=assigned.round,
+        scope=assigned.scope,
     )
 
 

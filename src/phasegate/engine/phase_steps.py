@@ -190,7 +190,7 @@ class PhaseSteps:
     @property
     def _scope(self) -> Scope:
         step = Step.ARCHIVE if self._feature.closing else Step.WRITE
-        return Scope(write_scope(self.branch, step), lock_files=(), litter=self._project.config.run.tool_litter)
+        return write_scope(self._project, self.branch, step)
 
     def _take_over(self, checkout: Checkout, look: Observation) -> None:
         scope, work = self._scope, self._assignment.work
