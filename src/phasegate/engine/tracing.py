@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from phasegate.checks.commits import Commit as NamedCommit
 from phasegate.checks.commits import unnamed_commits
+from phasegate.engine.feature_journal import merged_commit
 from phasegate.engine.packages import beginnings
 from phasegate.engine.project import Project
 from phasegate.errors import ConfigError
@@ -80,7 +81,10 @@ def _known(project: Project) -> list[str]:
 
 def _branches(project: Project, slug: str) -> dict[str, str]:
     refs = read_refs(project.repository, f"{BRANCHES}feat/{slug}", f"{BRANCHES}feat/{slug}-WP*")
-    return {ref.removeprefix(BRANCHES): commit for ref, commit in refs.items()}
+    found = {ref.removeprefix(BRANCHES): commit for ref, commit in refs.items()}
+    reader = None if f"feat/{slug}" in found else read_store(project.location)
+    merged = merged_commit(reader, slug) if reader else None
+    return {f"feat/{slug}": merged, **found} if merged else found  # the branch is gone, its work is in the base
 
 
 def _documents(project: Project, slug: str, head: str | None) -> Feature:
