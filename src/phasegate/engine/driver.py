@@ -14,7 +14,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from phasegate.engine.closing import merge_feature, tidy
-from phasegate.engine.dispatch import Report, dispatch
+from phasegate.engine.dispatch import IMPLEMENTATION, Report, dispatch
 from phasegate.engine.feature_journal import FeatureJournal
 from phasegate.engine.packages import find_package
 from phasegate.engine.phase_steps import LOOK_EVERY_S, PhaseSteps
@@ -26,6 +26,7 @@ from phasegate.record.trails import Trails
 from phasegate.record.view import write_view
 from phasegate.rules.decide import Feature, Step, decide
 from phasegate.rules.feature_events import Advanced, CompletionAsked, PackageEnded, PackageStarted, Retried
+from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 from phasegate.workspace.repository import keep_out_of_git
 from phasegate.workspace.upkeep import open_feature
@@ -177,6 +178,7 @@ class _Drive:
                 self._store,
                 one,
                 agent=self._wishes.agent,
+                phase=self._feature.phase.key if self._feature.phase.work is Work.PACKAGES else IMPLEMENTATION,
                 say=lambda line: None,
                 cancelled=self._cancelled,
             )
