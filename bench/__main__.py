@@ -23,6 +23,7 @@ MODULES = (
     "store",
     "scope_check",
     "workspace",
+    "dispatch",
 )
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"

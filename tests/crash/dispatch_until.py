@@ -8,45 +8,39 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from phasegate.engine.dispatch import dispatch
 from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project, opened_store
-from phasegate.record.rows import Event
 from phasegate.record.store import Store
 
 
-class MortalStore:
+class MortalStore(Store):
     """Counts the steps of a store, and dies at one of them."""
 
-    def __init__(self, when: str, last: int) -> None:
-        self.steps, self._when, self._last = 0, when, last
-        self._append = Store.append
+    steps, when, last = 0, "", 0
 
-    def append(self, store: Store, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
-        self.steps += 1
+    def append(self, *arguments, **options):  # type: ignore[no-untyped-def]
+        MortalStore.steps += 1
         self._die("before")
-        number = self._append(store, feature, expected_seq, ts, events)
+        number = super().append(*arguments, **options)
         self._die("after")
         return number
 
     def _die(self, when: str) -> None:
-        if (when, self.steps) == (self._when, self._last):
+        if (when, self.steps) == (self.when, self.last):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:
-    root, when, last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    root, MortalStore.when, MortalStore.last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     project = open_project(root)
-    mortal = MortalStore(when, last)
     with opened_store(project) as store:
         one = find_package(store, "WP01", None)
-        patched = lambda *arguments: mortal.append(*arguments)  # noqa: E731, PLW0108 - a bound method would not get the store
-        Store.append = patched  # type: ignore[method-assign]
+        store.__class__ = MortalStore
         dispatch(project, store, one, agent=None, say=lambda line: None)
-    print(mortal.steps)
+    print(MortalStore.steps)
 
 
 if __name__ == "__main__":

@@ -170,7 +170,7 @@ def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
         "wp_sequence": 1,
         "wp_id": "WP01",
         "prompt_path": f"{worktree}/WP01.md",
-        "context_paths": [str(project.root / f"kitty-specs/{SLUG}/spec.md"), str(project.root / "ARCHITECTURE.md")],
+        "context_paths": [f"{worktree}/kitty-specs/{SLUG}/spec.md", str(project.root / "ARCHITECTURE.md")],
         "worktree_path": worktree,
         "config": {
             "kind": "command",
@@ -288,7 +288,7 @@ def test_the_work_of_a_success_is_not_thrown_away_by_a_stray_field(tmp_path: Pat
 
 @pytest.mark.demand("D9.b", "D9.c", "D9.f", "D10.b")
 def test_an_agent_that_runs_out_of_time_is_stopped_and_blocked(tmp_path: Path) -> None:
-    project = make_project(tmp_path, agent="timeout_s = 1.5")
+    project = make_project(tmp_path, agent="timeout_s = 5")
     stubborn = "trap '' TERM; echo half an answer; setsid sleep 600 & sleep 600"
     project.play(turn("implement", {"run": stubborn}, SUCCESS))
     reason, _ = blocked(project)
@@ -325,7 +325,7 @@ def test_an_agent_that_ends_when_it_is_told_to_is_judged_by_its_answer(
     program = tmp_path / "agent.py"
     program.write_text(WAITS)
     command = json.dumps([sys.executable, str(program), manner])
-    project = make_project(tmp_path, harness=f'harness = "command"\ncommand = {command}\ntimeout_s = 3')
+    project = make_project(tmp_path, harness=f'harness = "command"\ncommand = {command}\ntimeout_s = 6')
     report = project.dispatch()
     assert report.state is state
     assert ("out of time" in report.reason) == (state is State.BLOCKED)
@@ -456,7 +456,7 @@ def test_a_failed_manifest_is_never_reviewed_and_its_remedy_goes_back(tmp_path: 
 
 @pytest.mark.demand("D10.a")
 def test_a_transient_error_is_tried_again_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phasegate.engine.dispatch.back_off_s", lambda attempt, chance: 0.01)
+    monkeypatch.setattr("phasegate.engine.agent_jobs.back_off_s", lambda attempt, chance: 0.01)
     project = make_project(tmp_path, agent="max_retries = 1")
     fails: Step = {"print_stderr": "fetch failed: ECONNRESET"}
     project.play(turn("implement", fails, {"exit": 1}))

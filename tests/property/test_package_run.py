@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.package_run import (
+    Action,
     Cleaned,
     End,
     Happened,
@@ -17,6 +19,7 @@ from phasegate.rules.package_run import (
     Limits,
     Merged,
     NotMerged,
+    Owed,
     Prepared,
     Resolved,
     Reviewed,
@@ -34,40 +37,44 @@ Path = tuple[Happened, ...]
 
 def answers(run: Run) -> Iterator[Happened]:
     """Everything that can happen when the decided action is carried out, and what comes late or from elsewhere."""
-    action = decide(run)
     yield from _foreign(run)
-    if action.step is Step.PREPARE:
+    yield from _job_events(run)
+    if run.step is Step.PREPARE:
         yield Prepared("base")
-    elif action.step in (Step.IMPLEMENT, Step.REVIEW):
-        yield from _job_events(run)
-    elif action.step is Step.HARVEST:
+    elif run.step is Step.HARVEST:
         yield Harvested(f"commit-{run.round}")
         yield Harvested(violations=("src/secret.py is out of scope",))
         yield Harvested()
-    elif action.step is Step.VALIDATE:
+    elif run.step is Step.VALIDATE:
         yield Validated(run.commit)
         yield Validated(run.commit, ("test: 1 failed",))
-    elif action.step is Step.MERGE:
+    elif run.step is Step.MERGE:
         yield Merged("merge")
         yield NotMerged("conflict in a.py")
-    elif action.step is Step.CLEAN:
+    elif run.step is Step.CLEAN:
         yield Cleaned()
     elif run.state is State.BLOCKED:
         yield Resolved("mended")
 
 
 def _job_events(run: Run) -> Iterator[Happened]:
-    action = decide(run)
-    if run.open_job is None:
-        yield JobStarted(f"{action.step}-{run.round}-{action.agent_index}", action.step, run.round, action.agent_index)
-        if action.step is Step.REVIEW:
-            yield from (Reviewed(verdict, "findings") for verdict in Verdict)
-    else:
-        yield from (JobEnded(run.open_job.job, end, "why") for end in End)
+    """A job of each that may start, and every end of each that is open, in whatever order they come."""
+    if run.step in (Step.IMPLEMENT, Step.REVIEW):
+        yield from (started(action) for action in decide(run))
+    if run.step is Step.REVIEW and not run.open_jobs:
+        yield from (Reviewed(verdict, "findings") for verdict in Verdict)
+    yield from (JobEnded(job.job, end, "why") for job in run.open_jobs for end in End)
+
+
+def started(action: Action) -> JobStarted:
+    index = action.owed.agent_index
+    return JobStarted(f"{action.step}-{action.round}-{index}", action.step, action.round, index)
 
 
 def _foreign(run: Run) -> Iterator[Happened]:
     yield from (JobEnded("another-job", end) for end in End)
+    yield from (JobStarted("again", job.role, job.round, job.agent_index) for job in run.open_jobs)
+    yield from (JobStarted("nobody's", role, run.round, run.limits.agents) for role in ("implement", "review"))
     yield Validated("another-commit")
 
 
@@ -142,7 +149,32 @@ def test_no_state_is_a_dead_end(states: dict[Run, Path]) -> None:
 def test_rounds_and_retries_stay_within_their_limits(states: dict[Run, Path]) -> None:
     for run in states:
         assert run.round <= run.limits.rounds
-        assert run.retries <= run.limits.retries
+        assert all(owed.retries <= run.limits.retries for owed in run.owed)
+
+
+@pytest.mark.demand("D11.a", "D11.b")
+def test_what_is_to_be_done_next_is_never_in_work_already(states: dict[Run, Path]) -> None:
+    for run in states:
+        busy = [job.agent_index for job in run.open_jobs]
+        assert len(set(busy)) == len(busy) <= run.limits.agents
+        if run.step in (Step.IMPLEMENT, Step.REVIEW):
+            offered = [action.owed.agent_index for action in decide(run)]
+            assert not set(offered) & set(busy)
+            assert sorted(offered + busy) == [owed.agent_index for owed in run.owed]
+
+
+def test_a_round_ends_only_when_every_job_of_it_has(states: dict[Run, Path]) -> None:
+    for run in states:
+        assert not run.open_jobs or run.step in (Step.IMPLEMENT, Step.REVIEW) or run.state is State.BLOCKED
+
+
+@pytest.mark.demand("W5.a")
+def test_jobs_that_nobody_saw_the_end_of_cost_no_try(states: dict[Run, Path]) -> None:
+    for run in states:
+        after = run
+        for job in run.open_jobs:
+            after = apply(after, JobEnded(job.job, End.LOST, "the dispatcher died"))
+        assert after == msgspec.structs.replace(run, open_jobs=())
 
 
 @pytest.mark.demand("D10.b")
@@ -173,3 +205,26 @@ def test_one_failing_agent_of_several_blocks_the_package() -> None:
     path += [JobStarted("j1", "implement", 1, 1), JobEnded("j1", End.FAILED, "exit code 1")]
     run = fold(path, Limits(agents=2))
     assert (run.state, run.reason) == (State.BLOCKED, "exit code 1")
+
+
+@pytest.mark.demand("D11.e")
+def test_what_the_others_do_after_one_has_failed_changes_nothing() -> None:
+    path = [Prepared("b"), JobStarted("j0", "implement", 1, 0), JobStarted("j1", "implement", 1, 1)]
+    blocked = fold([*path, JobEnded("j1", End.FAILED, "exit code 1")], Limits(agents=2))
+    assert [job.job for job in blocked.open_jobs] == ["j0"]
+    for end in End:
+        after = apply(blocked, JobEnded("j0", end, "another reason"))
+        assert after == msgspec.structs.replace(blocked, open_jobs=())
+
+
+@pytest.mark.demand("D10.a", "D11.b")
+def test_each_agent_is_tried_and_asked_again_by_itself() -> None:
+    path = [Prepared("b"), JobStarted("j0", "implement", 1, 0), JobStarted("j1", "implement", 1, 1)]
+    run = fold(
+        [*path, JobEnded("j1", End.UNREADABLE, "no answer"), JobEnded("j0", End.TRANSIENT, "net")], Limits(2, 3, 2)
+    )
+    assert run.owed == (Owed(0, 1, False, "net"), Owed(1, 0, True, "no answer"))
+    run = apply(apply(run, JobStarted("j2", "implement", 1, 0)), JobEnded("j2", End.UNREADABLE, "no answer"))
+    assert (run.state, run.owed[0]) == (State.DOING, Owed(0, 1, True, "no answer"))
+    run = apply(apply(run, JobStarted("j3", "implement", 1, 1)), JobEnded("j3", End.UNREADABLE, "still none"))
+    assert (run.state, run.reason) == (State.BLOCKED, "still none")

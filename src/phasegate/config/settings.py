@@ -9,6 +9,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from phasegate.rules.scope import LITTER
+
 AtLeastOne = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 NotNegative = Annotated[int, Meta(ge=0, le=1_000)]
 Seconds = Annotated[float, Meta(gt=0, le=604_800)]  # a week
@@ -50,6 +52,9 @@ class Agent(Settings, frozen=True):
     template: TemplatePrefix | None = None  # None: from the harness
     num_agents: AtLeastOne = 1
     env: tuple[VariableName, ...] = ()
+    model: Text | None = None  # None: the program's own choice
+    sign_in: bool = True  # whether the files of the person's sign-in are lent to its jobs
+    fallback: str | None = None  # the agent that steps in while this one rests at a limit of its provider
     scenario: Text | None = None  # of a scripted agent, from the root of the repository
 
 
@@ -59,16 +64,7 @@ class Run(Settings, frozen=True):
     parallel: AtLeastOne = 2
     sandbox: Sandbox = Sandbox.AUTO
     deliver_feature_folder: bool = True
-    tool_litter: tuple[Text, ...] = (
-        "__pycache__/",
-        "*.pyc",
-        ".pytest_cache/",
-        ".mypy_cache/",
-        ".ruff_cache/",
-        ".coverage",
-        "node_modules/",
-        "target/",
-    )
+    tool_litter: tuple[Text, ...] = LITTER  # a profile knows more
 
 
 class Limits(Settings, frozen=True):

@@ -133,7 +133,12 @@ class PackageJournal:
     def __init__(self, store: Store, package: WorkPackage, limits: Limits) -> None:
         self._store = store
         self._package = package
-        self.run: Run = fold(self._events(), limits)
+        self._limits = limits
+        self.read_again()
+
+    def read_again(self) -> None:
+        """Where the package stands by what is on record."""
+        self.run: Run = fold(self._events(), self._limits)
 
     def _events(self) -> Iterator[Happened]:
         for recorded in self._store.events(self._package.feature_slug):

@@ -25,7 +25,7 @@ from phasegate.prompts.instructions import note
 from phasegate.prompts.profiles import all_profiles, load_profile
 from phasegate.record.durable import replace_file
 from phasegate.rules.profile import Profile, commands_of, detect, files_asked
-from phasegate.rules.work_package import COMMANDS, Checks, WorkPackage
+from phasegate.rules.work_package import COMMANDS, PROFILES, Checks, WorkPackage
 from phasegate.workspace.export import export
 from phasegate.workspace.log import blobs_of, commits_between
 from phasegate.workspace.removal import remove_tree
@@ -56,6 +56,11 @@ class Checker(NamedTuple):
         if not any(check.outcome is Outcome.FAILED for check in checks[:1]):  # the setup
             checks += [bench.own(line) for line in lines]
         return Evidence(tuple(checks))
+
+    @property
+    def tree(self) -> Path:
+        """The clean checkout that was checked last."""
+        return self._room / "tree"
 
     @property
     def _room(self) -> Path:
@@ -100,7 +105,7 @@ class Checker(NamedTuple):
 
     def _plan(self) -> Plan:
         root = self._room / "tree"
-        profile = self._profile(root)
+        profile = profile_of(self.project, self.package.profile, [entry.name for entry in root.iterdir()])
         own = self._checks(profile)
         names = {entry.name: "" for entry in root.iterdir()}
         for name in files_asked(profile) if profile else ():
@@ -112,11 +117,6 @@ class Checker(NamedTuple):
             code=self.package.deliverables.code,
         )
         return msgspec.structs.replace(plan, **_of_profile(profile))
-
-    def _profile(self, root: Path) -> Profile | None:
-        if self.package.profile:
-            return load_profile(self.package.profile)
-        return detect(all_profiles(), [entry.name for entry in root.iterdir()])
 
     def _checks(self, profile: Profile | None) -> Checks:
         """The package's own checks over those that the person configured for its profile."""
@@ -149,6 +149,14 @@ class Checker(NamedTuple):
                 old = contents[one.old.object_id] if one.old else None
                 assert one.new is not None
                 yield Added(one.path, added_lines(old, contents[one.new.object_id]), commit)
+
+
+def profile_of(project: Project, named: str, root_files: Iterable[str]) -> Profile | None:
+    """The profile that a package names, else what its repository looks like, else the only one that is configured."""
+    if named:
+        return load_profile(named)
+    configured = [name for name in project.config.checks if name in PROFILES]
+    return detect(all_profiles(), root_files) or (load_profile(configured[0]) if len(configured) == 1 else None)
 
 
 def _of_profile(profile: Profile | None) -> dict[str, tuple[str, ...]]:

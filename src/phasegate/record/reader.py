@@ -12,6 +12,7 @@ from phasegate.record.location import Location
 from phasegate.record.rows import TABLES, Gate, Job, Package, Recorded, Seal, Workflow
 from phasegate.record.schema import SCHEMA, Schema, connect, damaged, explain
 from phasegate.rules.artifact_path import slug_problem
+from phasegate.rules.spending import Spent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the chain is for those who verify: it loads OpenSSL
@@ -96,6 +97,17 @@ class Reader:
     def gates(self, feature: str) -> list[Gate]:
         """The checks of a feature's gates in their order."""
         return self._rows(Gate, "WHERE feature = ? ORDER BY number", feature)
+
+    def spent(self, feature: str | None = None) -> Spent:
+        """What the jobs of a feature, or all jobs, have used."""
+        where, values = ("", ()) if feature is None else (" WHERE feature = ?", (feature,))
+        query = f"SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0.0) FROM job{where}"  # noqa: S608 - our own
+        return Spent(*next(iter(self._query(query, *values))))
+
+    def resting(self, now_s: float) -> dict[str, float]:
+        """The agents that have run into a limit, each with the moment when it is lifted."""
+        query = "SELECT agent, max(retry_at_s) FROM job WHERE retry_at_s > ? GROUP BY agent"
+        return {str(agent): float(until_s) for agent, until_s in self._query(query, now_s)}
 
     def hash_at(self, position: int) -> str | None:
         """The hash after so many entries; None if there are fewer."""

@@ -1,7 +1,8 @@
 """A work package from PLANNED to DONE or BLOCKED (D5, D10-D12): `decide` says what is next, `apply` takes in what came.
 
-Both are pure. The dispatcher carries the action out, records the event, and asks again; after a crash it folds the
-recorded events and asks again, too. No event of an agent leads to DONE: that takes a harvest within scope, a passed
+Both are pure. The dispatcher carries the actions out, records the events, and asks again; after a crash it folds the
+recorded events and asks again, too. Agents of one package work side by side: each owes its part, and is tried again and
+asked again by itself. No event of an agent leads to DONE: that takes a harvest within scope, a passed
 manifest, a PASS of the reviewer and a merge, in this order, in one round.
 """
 
@@ -14,6 +15,8 @@ import msgspec
 
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.work_package import State
+
+MOST_PAUSES = 20  # of one run, for limits of the provider
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -30,6 +33,7 @@ class End(StrEnum):
     DONE = "done"  # exit code 0 and a valid answer
     LOST = "lost"  # we died before its end: it is run again, and that counts as no try
     TRANSIENT = "transient"  # worth trying again by itself: network, a lock, a rate limit
+    LIMITED = "rate limited"  # the provider says when it goes on: tried again then, and that counts as no try
     UNREADABLE = "unreadable"  # the work may be good, the answer is missing or malformed: ask once more
     BLOCKED = "blocked"  # the agent says that it cannot go on
     FAILED = "failed"  # a timeout, a crash, a failure response
@@ -113,6 +117,16 @@ class Step(StrEnum):
     STOP = "stop"
 
 
+class Owed(msgspec.Struct, frozen=True):
+    """What an agent has yet to deliver, and how often it was tried; `reason` is why the last try did not count."""
+
+    agent_index: int = 0
+    retries: int = 0
+    asked_again: bool = False
+    reason: str = ""
+    pauses: int = 0  # for limits of the provider
+
+
 class Run(msgspec.Struct, frozen=True):
     """Where a package stands, folded from its events."""
 
@@ -120,11 +134,9 @@ class Run(msgspec.Struct, frozen=True):
     state: State = State.PLANNED
     step: Step = Step.PREPARE
     round: int = 1
-    retries: int = 0
-    asked_again: bool = False
     merge_rounds: int = 0
-    waiting_for: tuple[int, ...] = ()  # agents of this round that have not delivered
-    open_job: JobStarted | None = None
+    owed: tuple[Owed, ...] = ()  # by the implementers of this round, or by its reviewer
+    open_jobs: tuple[JobStarted, ...] = ()
     commit: str = ""
     findings: str = ""
     reason: str = ""
@@ -132,18 +144,19 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """What to do next. `agent_index` tells the agents of one package apart; `note` is why an agent is asked again."""
+    """What to do next. `owed` is the part of it, and which try it is, where an agent is to do it."""
 
     step: Step
     round: int
-    agent_index: int = 0
-    note: str = ""
+    owed: Owed = Owed()
 
 
-def decide(run: Run) -> Action:
-    """The one next thing to do."""
-    index = run.waiting_for[0] if run.step is Step.IMPLEMENT and run.waiting_for else 0
-    return Action(run.step, run.round, index, run.reason if run.asked_again or run.retries else "")
+def decide(run: Run) -> tuple[Action, ...]:
+    """What to do next. Several actions can be carried out side by side; none means that jobs are to be waited for."""
+    if run.step not in (Step.IMPLEMENT, Step.REVIEW):
+        return (Action(run.step, run.round),)
+    busy = {job.agent_index for job in run.open_jobs}
+    return tuple(Action(run.step, run.round, owed) for owed in run.owed if owed.agent_index not in busy)
 
 
 def fold(events: Iterable[Happened], limits: Limits) -> Run:
@@ -159,15 +172,15 @@ def apply(run: Run, event: Happened) -> Run:  # noqa: C901 - one case an event: 
     match event:
         case Prepared() if run.step is Step.PREPARE:
             return _to_work(msgspec.structs.replace(run, state=State.DOING))
-        case JobStarted() if run.step in (Step.IMPLEMENT, Step.REVIEW):
-            return msgspec.structs.replace(run, open_job=event)
-        case JobEnded() if run.open_job is not None and run.open_job.job == event.job:
-            return _after_job(msgspec.structs.replace(run, open_job=None), run.open_job, event)
+        case JobStarted() if _is_owed(run, event):
+            return msgspec.structs.replace(run, open_jobs=(*run.open_jobs, event))
+        case JobEnded() if job := next((job for job in run.open_jobs if job.job == event.job), None):
+            return _after_job(run, job, event)
         case Harvested() if run.step is Step.HARVEST:
             return _after_harvest(run, event)
         case Validated() if run.step is Step.VALIDATE and event.commit == run.commit:
             return _after_checks(run, event)
-        case Reviewed() if run.step is Step.REVIEW and run.open_job is None:
+        case Reviewed() if run.step is Step.REVIEW and not run.open_jobs:
             return _after_review(run, event)
         case Merged() if run.step is Step.MERGE:
             return msgspec.structs.replace(run, state=State.DONE, step=Step.CLEAN, reason="")
@@ -183,33 +196,48 @@ def apply(run: Run, event: Happened) -> Run:  # noqa: C901 - one case an event: 
 
 def _to_work(run: Run) -> Run:
     """A round begins: every agent of the package owes its part."""
-    waiting = tuple(range(run.limits.agents))
-    return msgspec.structs.replace(
-        run, state=State.DOING, step=Step.IMPLEMENT, waiting_for=waiting, retries=0, asked_again=False, reason=""
-    )
+    owed = tuple(Owed(index) for index in range(run.limits.agents))
+    return msgspec.structs.replace(run, state=State.DOING, step=Step.IMPLEMENT, owed=owed, reason="")
+
+
+def _is_owed(run: Run, started: JobStarted) -> bool:
+    """Whether a job is for what an agent still owes and no other job is at."""
+    wanted = {(str(action.step), action.owed.agent_index) for action in decide(run)}
+    return (started.role, started.agent_index) in wanted and started.role in (Step.IMPLEMENT, Step.REVIEW)
 
 
 def _after_job(run: Run, job: JobStarted, ended: JobEnded) -> Run:
+    """A job is closed; what it means counts only while its step lasts: a package that is blocked stays so."""
+    run = msgspec.structs.replace(run, open_jobs=tuple(one for one in run.open_jobs if one is not job))
+    owed = next((one for one in run.owed if one.agent_index == job.agent_index), None)
+    if owed is None or run.step != job.role:
+        return run
     match ended.end:
         case End.DONE:
-            return _delivered(run, job)
+            return _delivered(run, owed)
         case End.LOST:
             return run
-        case End.TRANSIENT if run.retries < run.limits.retries:
-            return msgspec.structs.replace(run, retries=run.retries + 1, reason=ended.reason)
-        case End.UNREADABLE if not run.asked_again:
-            return msgspec.structs.replace(run, asked_again=True, reason=ended.reason)
+        case End.TRANSIENT if owed.retries < run.limits.retries:
+            return _still_owed(run, msgspec.structs.replace(owed, retries=owed.retries + 1, reason=ended.reason))
+        case End.LIMITED if owed.pauses < MOST_PAUSES:
+            return _still_owed(run, msgspec.structs.replace(owed, pauses=owed.pauses + 1, reason=ended.reason))
+        case End.UNREADABLE if not owed.asked_again:
+            return _still_owed(run, msgspec.structs.replace(owed, asked_again=True, reason=ended.reason))
         case _:
             return _blocked(run, ended.reason or f"the agent ended as {ended.end}", ended.remediation)
 
 
-def _delivered(run: Run, job: JobStarted) -> Run:
-    """An agent has answered. A reviewer's answer is judged by the event that follows."""
-    fresh = msgspec.structs.replace(run, retries=0, asked_again=False, reason="")
-    if job.role == "review":
-        return fresh
-    waiting = tuple(index for index in run.waiting_for if index != job.agent_index)
-    return msgspec.structs.replace(fresh, waiting_for=waiting, step=Step.IMPLEMENT if waiting else Step.HARVEST)
+def _still_owed(run: Run, again: Owed) -> Run:
+    owed = tuple(again if one.agent_index == again.agent_index else one for one in run.owed)
+    return msgspec.structs.replace(run, owed=owed)
+
+
+def _delivered(run: Run, delivered: Owed) -> Run:
+    """An agent has answered. A reviewer's answer is judged by the event that follows, in the same recorded step."""
+    if run.step is Step.REVIEW:
+        return run
+    owed = tuple(one for one in run.owed if one is not delivered)
+    return msgspec.structs.replace(run, owed=owed, step=run.step if owed else Step.HARVEST)
 
 
 def _after_harvest(run: Run, harvested: Harvested) -> Run:
@@ -227,7 +255,7 @@ def _after_harvest(run: Run, harvested: Harvested) -> Run:
 def _after_checks(run: Run, checked: Validated) -> Run:
     if checked.failures:
         return _next_round(run, "\n".join(checked.failures))
-    return msgspec.structs.replace(run, state=State.FOR_REVIEW, step=Step.REVIEW)
+    return msgspec.structs.replace(run, state=State.FOR_REVIEW, step=Step.REVIEW, owed=(Owed(),))
 
 
 def _after_review(run: Run, reviewed: Reviewed) -> Run:

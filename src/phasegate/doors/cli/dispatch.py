@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.live_line import LiveLine
 from phasegate.doors.cli.render import json_option, printable, show
 from phasegate.engine.dispatch import Report
 from phasegate.engine.dispatch import dispatch as carry
@@ -24,7 +25,7 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
     """Carry a work package through implementation, checks, review and merge.
 
     Exit 0: the package is DONE, its work on feat/SLUG-WPnn and merged into feat/SLUG. Exit 1: it is blocked; the reason
-    and what to do are shown. Called again, it goes on where it stopped, also after a crash.
+    and what to do are shown. Called again, it goes on where it stopped, also after a crash. Ctrl-C ends its agents.
 
     \b
     Examples:
@@ -34,13 +35,14 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
     project = open_project(Path.cwd())
     with opened_store(project) as store:
         one = find_package(store, work_package, feature)
-        report = carry(project, store, one, agent=agent, say=_say)
+        with LiveLine(sys.stderr) as line:
+            try:
+                report = carry(project, store, one, agent=agent, say=line.say, show=line.show)
+            except KeyboardInterrupt:
+                line.say(f"{work_package}: stopped, its agents too; dispatch it again to go on")
+                raise
     show(report._asdict(), _shown(report), as_json)
     return 0 if report.accepted else 1
-
-
-def _say(line: str) -> None:
-    print(printable(line), file=sys.stderr, flush=True)
 
 
 def _shown(report: Report) -> str:

@@ -1,0 +1,98 @@
+"""What an agent of a package is told: who it is, what it is to do, what it is shown, and why it is asked again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from phasegate.agents.envelope import Share
+from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
+from phasegate.engine.jobs import Assigned
+from phasegate.engine.project import new_id
+from phasegate.engine.staffing import member_for
+from phasegate.engine.workplace import Workplace
+from phasegate.prompts.instructions import instructions, note
+from phasegate.rules.budget import Kind, Piece
+from phasegate.rules.package_run import Action, Run, Step
+from phasegate.workspace.log import diff_text
+
+IMPLEMENTATION = "06-implementation"
+
+
+def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
+    """A new job for what is to be done next, in this folder."""
+    member = member_for(place.project, action.step, IMPLEMENTATION, wanted, place.store.resting(time.time()))
+    job, slug = new_id(), place.package.feature_slug
+    document = folder / place.document_name
+    document.write_text(place.document, encoding="utf-8")
+    share = place.share(action.owed.agent_index) if action.step is Step.IMPLEMENT else None
+    return Assigned(
+        job=job,
+        agent=member.name,
+        settings=member.settings,
+        feature=slug,
+        work=place.package,
+        phase=str(action.step),
+        workflow_phase=IMPLEMENTATION,
+        round=action.round,
+        rounds=run.limits.rounds,
+        checkout=folder,
+        document=document,
+        instructions=instructions(action.step, _values(place, run, action, job, share)),
+        pieces=tuple(_pieces(place, run, action, folder)),
+        paths=tuple(place.blobs_of(place.start())),
+        context=tuple(one.path for one in _documents(place, folder)),
+        share=share,
+    )
+
+
+def _values(place: Workplace, run: Run, action: Action, job: str, share: Share | None) -> dict[str, str]:
+    package = place.package
+    return {
+        "WP_ID": package.work_package_id,
+        "TITLE": package.title,
+        "JOB_ID": job,
+        "FEATURE_FOLDER": f"{place.project.config.paths.features}/{package.feature_slug}/",
+        "ROUND": str(action.round),
+        "ROUNDS": str(run.limits.rounds),
+        "DELIVERABLES": ", ".join(share.deliverables if share else package.deliverables.all) or "-",
+        "SCOPE": ", ".join(place.scope(action.owed.agent_index).entries),
+        "NOTE": _note(action, share),
+    }
+
+
+def _note(action: Action, share: Share | None) -> str:
+    """Why this run is asked for, if it is not the plain first one."""
+    parts = [note("first" if action.round == 1 else "revision", BEFORE=str(action.round - 1))]
+    if action.owed.reason:
+        parts.append(note("again" if action.owed.asked_again else "retry", REASON=action.owed.reason))
+    if share is not None:
+        files = ", ".join(share.deliverables)
+        parts.append(note("share", INDEX=str(share.agent_index), COUNT=str(share.agent_count), FILES=files))
+    return "\n".join(parts)
+
+
+def _pieces(place: Workplace, run: Run, action: Action, folder: Path) -> Iterator[Piece]:
+    """What the agent is shown besides the code: the package, the feature's documents, the findings."""
+    yield Piece(Kind.TASKS, place.document_name, place.document)
+    yield from role_of_phase(IMPLEMENTATION)
+    for document in _documents(place, folder):
+        yield Piece(Kind.ARTIFACT, document.name, document.text)
+    if action.step is Step.REVIEW:
+        yield from _about_the_work(place, run)
+    if run.findings:
+        yield Piece(Kind.FINDINGS, f"findings-{action.round - 1}.md", run.findings)
+
+
+def _documents(place: Workplace, folder: Path) -> tuple[ContextDocument, ...]:
+    return context_documents(place.project, place.package.feature_slug, place.start(), folder)
+
+
+def _about_the_work(place: Workplace, run: Run) -> Iterator[Piece]:
+    diff = diff_text(place.project.repository, place.start(), run.commit)
+    yield Piece(Kind.REVISED, "change.diff", diff)
+    yield Piece(Kind.REVISED, "evidence.md", place.evidence_file(run.round).read_text(encoding="utf-8"))
+    files = (place.remarks_file(run.round), place.claims_file(run.round))
+    if remarks := "".join(path.read_text(encoding="utf-8") for path in files):
+        yield Piece(Kind.REVISED, "remarks.md", remarks)

@@ -1,0 +1,76 @@
+"""What agents left in their checkouts: judged by the scope, taken over, remarked on for the reviewer (D6, D11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from phasegate.engine.workplace import Workplace
+from phasegate.errors import StateConflict
+from phasegate.prompts.instructions import note
+from phasegate.rules.package_run import Harvested
+from phasegate.rules.scope import Scope, changed_lock_files, judge
+from phasegate.workspace.changes import Observation, TooMuch, observe
+from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.harvest import Harvest, harvest
+from phasegate.workspace.trees import differences
+
+Say = Callable[[str], None]
+
+
+def take_over(place: Workplace, round_: int, say: Say) -> Harvested:
+    """Look at every checkout; if all of them are within their scope, join them on the package's branch."""
+    found = [_Left(place, index, checkout) for index, checkout in enumerate(place.checkouts())]
+    violations = tuple(text for left in found for text in left.violations())
+    if violations:
+        return Harvested(violations=violations)
+    remarks = [remark for left in found for remark in left.remarks()]
+    for remark in remarks:
+        say(remark)
+    place.remarks_file(round_).write_text("".join(f"- {remark}\n" for remark in remarks), encoding="utf-8")
+    start = found[0].checkout.start
+    tip = [left.taken_over() for left in found][-1]
+    return Harvested(tip if differences(place.project.repository.place(), start, tip) else "")
+
+
+class _Left:
+    """What one agent left."""
+
+    def __init__(self, place: Workplace, index: int, checkout: Checkout) -> None:
+        self._place, self.checkout = place, checkout
+        self._scope: Scope = place.scope(index)
+        self._seen: Observation | TooMuch = observe(checkout, litter=place.litter)
+
+    def violations(self) -> Iterator[str]:
+        if isinstance(self._seen, TooMuch):
+            yield f"the checkout holds more than {self._seen.limit} {self._seen.what}"
+            return
+        tracked = self._place.blobs_of(self._place.start())
+        for violation in judge(self._seen.changes, self._scope, tracked):
+            yield f"{violation.path}: {violation.detail}"
+
+    def remarks(self) -> Iterator[str]:
+        """What is no violation, and for the reviewer to know (D03, D09)."""
+        assert not isinstance(self._seen, TooMuch)
+        found = {
+            "locks": changed_lock_files(self._seen.changes, self._scope),
+            "passing": [change.path for change in self._seen.passing],
+            "git_directory": [change.path for change in self._seen.git_directory],
+        }
+        for name, paths in found.items():
+            if paths:
+                yield note(name, FILES=", ".join(paths))
+
+    def taken_over(self) -> str:
+        """The head of the package's branch, with what this agent may deliver."""
+        assert not isinstance(self._seen, TooMuch)
+        scope, package = self._scope, self._place.package
+        taken = harvest(
+            self.checkout,
+            self._seen,
+            lambda path: not scope.is_litter(path) and (scope.covers(path) or scope.is_lock_file(path)),
+            committer=self._place.signature(),
+            title=f"{package.work_package_id}: {package.title}",
+        )
+        if not isinstance(taken, Harvest):
+            raise StateConflict(f"the work could not be taken over: {taken}", "dispatch again")
+        return taken.tip

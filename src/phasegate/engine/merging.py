@@ -1,0 +1,50 @@
+"""A package's work into its feature's branch (D4): merged on paper, checked as merged, then the ref moves."""
+
+from __future__ import annotations
+
+from phasegate.engine.validation import Checker, failures_of
+from phasegate.engine.workplace import Workplace
+from phasegate.errors import StateConflict
+from phasegate.prompts.instructions import note
+from phasegate.record.lock import repository_lock
+from phasegate.rules.package_run import Merged, NotMerged
+from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
+from phasegate.workspace.refs import RefMoved
+
+MOST_TRIES = 20
+LONGEST_WAIT_S = 6 * 3600.0  # others check their merged trees meanwhile; a lock never outlives its process
+
+
+def merge(place: Workplace) -> Merged | NotMerged:
+    """One package of a feature after the other: each checks its merged tree once, however many there are."""
+    slug = place.package.feature_slug
+    with repository_lock(place.project.location.locks, f"merge-{slug}", LONGEST_WAIT_S):
+        for _ in range(MOST_TRIES):
+            if (done := _try_to_merge(place)) is not None:
+                return done
+    raise StateConflict(f"feat/{slug} keeps moving", "dispatch again")
+
+
+def _try_to_merge(place: Workplace) -> Merged | NotMerged | None:
+    """None if the ref has moved in the meantime."""
+    package, repository = place.package, place.project.repository
+    target = f"feat/{package.feature_slug}"
+    message = f"{package.work_package_id}: merge into {target}\n"
+    made = prepare_merge(repository, package.branch, target, message, place.signature())
+    if isinstance(made, AlreadyMerged):
+        return Merged(made.commit)
+    if isinstance(made, Conflict):
+        for index in range(place.count):
+            place.renew(index)
+        return NotMerged(note("conflict", TARGET=target, REASON=f"conflicts in {', '.join(made.paths)}"))
+    if made.expected != place.start():
+        # Measured from where the branch is now: what others merged meanwhile is not this package's to answer for.
+        evidence = Checker(place.project, package, made.expected).check(made.commit)
+        if not evidence.passed:
+            return NotMerged("\n".join(failures_of(evidence)))
+    finished = finish_merge(repository, made)
+    if isinstance(finished, AlreadyMerged):
+        return Merged(finished.commit)
+    if isinstance(finished, RefMoved):
+        return None
+    raise StateConflict(f"{target} cannot be moved: {finished}", "commit or stash what is in the way, then dispatch")

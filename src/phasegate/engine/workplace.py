@@ -1,0 +1,120 @@
+"""Where a package is worked on: its checkouts, what each agent may change there, and what is kept about its rounds."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from phasegate.agents.envelope import Share
+from phasegate.engine.packages import Planned, allowed_paths
+from phasegate.engine.project import Project
+from phasegate.engine.validation import profile_of
+from phasegate.errors import StateConflict
+from phasegate.record.store import Store
+from phasegate.rules.scope import Scope
+from phasegate.rules.work_package import split
+from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.git import Identity
+from phasegate.workspace.log import blobs_of
+from phasegate.workspace.making import Terms
+from phasegate.workspace.objects import Signature
+from phasegate.workspace.repository import person_at_work
+from phasegate.workspace.upkeep import Unsaved, bring_up_to_date, take_checkout
+
+
+class Workplace:
+    """One package's place in the repository, for one dispatcher and `count` agents side by side."""
+
+    def __init__(self, project: Project, store: Store, one: Planned, count: int) -> None:
+        self.project, self.store, self.count = project, store, count
+        self.package, self.document = one.package, one.document
+        self.blobs_of = lru_cache(maxsize=4)(lambda commit: blobs_of(project.repository, commit))
+
+    @cached_property
+    def _person(self) -> Identity:
+        return person_at_work(self.project.repository)
+
+    def signature(self) -> Signature:
+        """Who commits what agents could not commit themselves, and when."""
+        return Signature(self._person, int(time.time()))
+
+    @property
+    def document_name(self) -> str:
+        return f"{self.package.work_package_id}.md"
+
+    # --- checkouts
+
+    def assignment(self, index: int) -> Assignment:
+        package = self.package
+        return Assignment(package.feature_slug, package.work_package_id, index if self.count > 1 else None)
+
+    def terms(self) -> Terms:
+        signature, worktrees = self.signature(), self.project.worktrees
+        return Terms(signature.who, signature, (self.document_name,), litter=self.litter, worktrees=worktrees)
+
+    def checkout(self, index: int) -> Checkout:
+        """The checkout of an agent, made if it is not there, with the package's document in it."""
+        checkout = find_checkout(self.project.repository, self.assignment(index))
+        if checkout is None:
+            checkout = take_checkout(self.project.repository, self.assignment(index), self.terms())
+        (checkout.folder / self.document_name).write_text(self.document, encoding="utf-8")
+        return checkout
+
+    def checkouts(self) -> list[Checkout]:
+        return [self.checkout(index) for index in range(self.count)]
+
+    def renew(self, index: int) -> None:
+        """Save what an agent left, and begin anew from what was taken over and what others merged."""
+        found = find_checkout(self.project.repository, self.assignment(index))
+        if found is not None:
+            expect_saved(bring_up_to_date(found, self.terms()))
+
+    def start(self) -> str:
+        """The commit that the work is measured from: the head of the feature's branch when the checkout was made."""
+        return self.checkout(0).start
+
+    # --- what an agent may do
+
+    def share(self, index: int) -> Share | None:
+        if self.count == 1:
+            return None
+        return Share(index, self.count, split(self.package.deliverables.all, self.count)[index])
+
+    def scope(self, index: int) -> Scope:
+        """What an agent may change; of several, each owns its part of the deliverables alone (D11)."""
+        allowed = allowed_paths(self.store, self.package)
+        share = self.share(index)
+        if share is None:
+            return self.package.scope(allowed, self.litter)
+        executable = [path for path in self.package.executable_files if path in share.deliverables]
+        aside = (self.document_name,)
+        return Scope(share.deliverables, executable=executable, exceptions=allowed, set_aside=aside, litter=self.litter)
+
+    @cached_property
+    def litter(self) -> tuple[str, ...]:
+        """What tools leave behind: as the person configured it, and as the package's profile knows it."""
+        profile = profile_of(self.project, self.package.profile, [entry.name for entry in self.project.root.iterdir()])
+        return tuple(dict.fromkeys((*self.project.config.run.tool_litter, *(profile.litter if profile else ()))))
+
+    # --- files about a round
+
+    def evidence_file(self, round_: int) -> Path:
+        """What our checks found, as the reviewer reads it."""
+        folder = self.project.location.folder / "evidence" / self.package.feature_slug
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        return folder / f"{self.package.work_package_id}-{round_}.md"
+
+    def remarks_file(self, round_: int) -> Path:
+        """What a diff would not make plain to the reviewer."""
+        return self.evidence_file(round_).with_suffix(".remarks.md")
+
+    def claims_file(self, round_: int) -> Path:
+        """What the agents said and is not so."""
+        return self.evidence_file(round_).with_suffix(".claims.md")
+
+
+def expect_saved(renewed: object) -> None:
+    """A checkout whose work cannot be saved is for a person to look into."""
+    if isinstance(renewed, Unsaved):
+        raise StateConflict(f"{renewed.folder} cannot be reset: {renewed.reason}", "look into it, then dispatch")
