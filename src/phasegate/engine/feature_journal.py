@@ -12,7 +12,7 @@ from phasegate.record.rows import Workflow as WorkflowRow
 from phasegate.record.store import Store
 from phasegate.record.view import write_view
 from phasegate.rules.decide import Feature, apply, fold, judged
-from phasegate.rules.feature_events import GateChecked, Happened, Merged
+from phasegate.rules.feature_events import GateChecked, Happened
 
 HAPPENED = "workflow.happened"
 
@@ -34,13 +34,6 @@ def read_happened(payload: bytes) -> Happened:
 def read_feature(reader: Reader, slug: str) -> Feature | None:
     """Where a feature stands; None if it never was started."""
     return fold(read_happened(one.payload) for one in reader.events(slug) if one.kind == HAPPENED)
-
-
-def merged_commit(reader: Reader, slug: str) -> str | None:
-    """The commit with which a feature was merged into its base; None if it was not."""
-    events = (read_happened(one.payload) for one in reader.events(slug) if one.kind == HAPPENED)
-    commits = [event.commit for event in events if isinstance(event, Merged)]
-    return commits[-1] if commits else None
 
 
 class FeatureJournal:
