@@ -19,6 +19,7 @@ from phasegate.record.lock import feature_lock, repository_lock
 from phasegate.record.reader import Reader
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
+from phasegate.record.view import write_view
 from phasegate.rules import lifecycle
 from phasegate.rules.decide import STEPS, Feature, Step, judged, take
 from phasegate.rules.feature_events import (
@@ -66,17 +67,26 @@ def start(project: Project, store: Store, type_: str, description: str, agent: s
     return slug
 
 
-def chosen(reader: Reader, feature: str | None) -> str:
+def chosen(project: Project, store: Store, feature: str | None) -> str:
     """The feature that a command is about: the one asked for, else the one started or chosen last."""
-    rows = reader.workflows()
+    rows = store.workflows()
     workflows = [
         Workflow(row.feature, row.type, tuple(row.phases.split()), row.position, Stage(row.stage)) for row in rows
     ]
     last = next((one.feature for one in workflows if one.active), None)
     found = lifecycle.choose(workflows, feature, last)
     if isinstance(found, Refusal):
+        if rows and last is None:
+            _show_end(project, store, rows[0].feature)
         raise StateConflict(found.reason, found.hint)
     return found.feature
+
+
+def _show_end(project: Project, store: Store, slug: str) -> None:
+    """A death between the last record and its view leaves a workflow in state.json that nobody would go on with."""
+    with feature_lock(project.location.locks, slug, "show its end", now()):
+        feature = read_feature(store, slug)
+        write_view(project.root, feature.workflow if feature else None)
 
 
 def advance(project: Project, store: Store, slug: str) -> Feature:

@@ -116,7 +116,7 @@ def _chosen(
     project: Project, store: Store, type_: str | None, description: str, feature: str | None, agent: str | None
 ) -> str:
     if type_ is None:
-        return orders.chosen(store, feature)
+        return orders.chosen(project, store, feature)
     if feature is not None:
         raise ConfigError(
             "--feature is for going on with a workflow", "leave out TYPE, or leave out --feature to begin a new one"
