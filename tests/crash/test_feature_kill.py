@@ -32,7 +32,7 @@ def lives(run: FeatureRun, when: str, which: str) -> dict[str, Any]:
 
 
 def nothing_is_left(run: FeatureRun) -> bool:
-    return eventually(lambda: processes_with(str(run.scenario)) == [])
+    return eventually(lambda: processes_with(str(run.folder)) == [])
 
 
 @pytest.fixture(scope="session")

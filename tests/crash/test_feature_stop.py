@@ -57,7 +57,7 @@ def saved_files(run: FeatureRun, work: str) -> set[str]:
 
 def check_goes_on(run: FeatureRun, outcomes: list[str]) -> None:
     """Nobody is left at work, nor a lock, and the next run goes on."""
-    assert processes_with(str(run.scenario)) == []
+    assert processes_with(str(run.folder)) == []
     assert feature_holder(run.project.location.locks, SLUG) is None
     assert [job.outcome for job in run.jobs()] == outcomes
     run.play(*SCENARIO)
@@ -129,7 +129,7 @@ def test_a_second_run_of_a_feature_is_refused_and_names_the_first(tmp_path: Path
         assert run.recorded() == before, "it has recorded nothing"
         assert process.poll() is None
         process.kill()
-    assert eventually(lambda: processes_with(str(run.scenario)) == [])
+    assert eventually(lambda: processes_with(str(run.folder)) == [])
     run.play(*SCENARIO)
     third = run.run("run", "--step")
     assert "GATE-01 FAILED" in third.stdout, third
@@ -144,19 +144,19 @@ def test_an_agent_that_outlived_its_run_is_ended_before_another_takes_its_place(
     half = f"kitty-specs/{SLUG}/proposal.md"
     run.play(half_done("plan", half))
     with at_work(run, run.root / ".worktrees" / f"{SLUG}-01-requirements" / half) as process:
-        (agent,) = processes_with(str(run.scenario))
+        (agent,) = processes_with(str(run.folder))
         warden = parent_of(agent)
         os.kill(warden, signal.SIGSTOP)
         process.kill()
     try:
-        assert processes_with(str(run.scenario)) == [agent], "control: it lives on"
+        assert processes_with(str(run.folder)) == [agent], "control: it lives on"
         run.play(*SCENARIO)
         again = run.run("run", "--step")
         assert "GATE-01 FAILED" in again.stdout, again
-        assert processes_with(str(run.scenario)) == []
+        assert processes_with(str(run.folder)) == []
         assert half in saved_files(run, "01-requirements")
     finally:
-        for pid in (warden, *processes_with(str(run.scenario))):
+        for pid in (warden, *processes_with(str(run.folder))):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

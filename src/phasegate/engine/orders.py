@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from threading import Event as Cancelled
 
 from phasegate.engine.closing import feature_branches, put_away
 from phasegate.engine.dispatch import current_branch
@@ -24,6 +23,7 @@ from phasegate.rules import lifecycle
 from phasegate.rules.decide import STEPS, Feature, Step, judged, take
 from phasegate.rules.feature_events import (
     Advanced,
+    Cancelled,
     Escalated,
     Happened,
     Limits,
@@ -31,9 +31,6 @@ from phasegate.rules.feature_events import (
     Resolved,
     Retried,
     Started,
-)
-from phasegate.rules.feature_events import (
-    Cancelled as CancelledEvent,
 )
 from phasegate.rules.finding import closest
 from phasegate.rules.gate import GateResult
@@ -111,7 +108,7 @@ def resolve(project: Project, store: Store, slug: str, how: str) -> Feature:
 
 def cancel(project: Project, store: Store, slug: str, reason: str) -> tuple[str, ...]:
     """End a workflow without a merge; the branches that are kept."""
-    feature = _ordered(project, store, slug, "cancel", CancelledEvent(reason))
+    feature = _ordered(project, store, slug, "cancel", Cancelled(reason))
     works = (*feature.packages, *feature.workflow.phases, "archive", "feature")
     put_away(project, slug, works)
     return tuple(feature_branches(project, slug, works))
@@ -132,7 +129,7 @@ def check_gate(project: Project, store: Store, slug: str) -> tuple[Feature, Gate
         Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
     ):
         feature = journal.feature
-        steps = PhaseSteps(project, store, trails, journal, None, Cancelled())
+        steps = PhaseSteps(project, store, trails, journal, None)
         found = steps.at_the_gate()
         result = judged(feature, found)
         if feature.workflow.stage is Stage.WORKING and feature.todo[:1] == (Step.GATE,):
