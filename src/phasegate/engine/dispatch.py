@@ -88,7 +88,7 @@ def dispatch(
         place = Workplace(project, store, one, max(package.num_agents, settings.num_agents), phase)
         limits = Limits(project.config.run.max_review_cycles, settings.max_retries, place.count)
         record = _Record(place, PackageJournal(store, package, limits), say, show or (lambda _: None))
-        jobs = AgentJobs(place, trails, record, agent, cancelled or Cancelled())
+        jobs = AgentJobs(place, trails, record, agent, cancelled or project.stop)
         try:
             return _Dispatch(place, record, jobs).carry_on()
         finally:
