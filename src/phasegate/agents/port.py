@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -147,6 +147,14 @@ class Reading(Protocol):
 
     def report(self, finished: Finished) -> AgentReport:
         """What the run brought. Exit status 0 alone is never success where the agent has a protocol."""
+
+
+@runtime_checkable
+class HearsErrors(Protocol):
+    """A reading that also wants to know, live, what is said on stderr: some tell of their waiting there alone."""
+
+    def error_line(self, text: str) -> Iterable[AgentEvent]:
+        """Take in one line of stderr. No line may make it raise."""
 
 
 class Harness(Protocol):
