@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.engine.feature_branch import Branch
 from phasegate.engine.project import Project
 from phasegate.prompts.feature_folder import Unreadable, read_text
 from phasegate.prompts.front_matter import read_document
 from phasegate.rules.audience import select
 from phasegate.rules.front_matter import Malformed
 
-OF_THE_FEATURE = ("proposal.md", "spec.md", "plan.md", "architecture.md", "test-strategy.md")
+OF_THE_FEATURE = (
+    *("proposal.md", "spec.md", "impact-analysis.md", "trace-analysis.md", "architecture.md", "plan.md"),
+    *("test-strategy.md", "upgrade-plan.md"),
+)
 OF_THE_PROJECT = ("ARCHITECTURE.md", "GOVERNANCE.md")
 
 
@@ -24,18 +27,42 @@ class ContextDocument(NamedTuple):
     text: str
 
 
-def context_documents(project: Project, slug: str) -> tuple[ContextDocument, ...]:
+def context_documents(project: Project, slug: str, commit: str, checkout: Path) -> tuple[ContextDocument, ...]:
     """The documents of a feature and of the project that are meant for agents. What cannot be read is not given."""
-    folder = project.features / slug
-    return (*_given(folder, OF_THE_FEATURE, by_name=True), *_given(project.root, OF_THE_PROJECT, by_name=False))
+    committed = _committed(project, slug, commit)
+    own = (_of_feature(project, slug, name, committed.get(name), checkout) for name in OF_THE_FEATURE)
+    shared = (ContextDocument(name, project.root / name, _on_disk(project.root / name)) for name in OF_THE_PROJECT)
+    return (*(one for one in own if _is_given(one, True)), *(one for one in shared if _is_given(one, False)))
 
 
-def _given(folder: Path, names: tuple[str, ...], by_name: bool) -> Iterator[ContextDocument]:
-    for name in names:
-        try:
-            text = read_text(folder / name)
-            front = read_document(text).front
-        except (Unreadable, Malformed):
-            continue
-        if select(front, by_name).given:
-            yield ContextDocument(name, folder / name, text)
+def _of_feature(project: Project, slug: str, name: str, committed: str | None, checkout: Path) -> ContextDocument:
+    """A document as the commit that the work began from has it, and so the checkout.
+
+    The person's own folder is named where it has the same, or where the document is not committed yet.
+    """
+    path = project.features / slug / name
+    on_disk = _on_disk(path)
+    if committed is None or committed == on_disk:
+        return ContextDocument(name, path, on_disk)
+    return ContextDocument(name, checkout / project.config.paths.features / slug / name, committed)
+
+
+def _committed(project: Project, slug: str, commit: str) -> dict[str, str]:
+    branch = Branch(project, slug)
+    found = branch.documents(commit)
+    return branch.read({name: found[name] for name in OF_THE_FEATURE if name in found})
+
+
+def _on_disk(path: Path) -> str:
+    try:
+        return read_text(path)
+    except Unreadable:
+        return ""
+
+
+def _is_given(document: ContextDocument, by_name: bool) -> bool:
+    try:
+        front = read_document(document.text).front
+    except Malformed:
+        return False
+    return bool(document.text) and select(front, by_name).given

@@ -9,9 +9,8 @@ from phasegate.engine.feature_branch import Branch
 from phasegate.engine.jobs import Assigned
 from phasegate.engine.project import Project, new_id
 from phasegate.engine.staffing import member_for
-from phasegate.prompts.agent_files import shipped_files
+from phasegate.prompts.agent_files import file_of_phase
 from phasegate.prompts.instructions import instructions, note
-from phasegate.rules.agent_role import Kind as RoleKind
 from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.decide import ROLES, Feature, Step
 from phasegate.rules.phase import Work
@@ -86,7 +85,7 @@ def _notes(feature: Feature) -> Iterator[str]:
 
 def _pieces(branch: Branch, feature: Feature, step: Step, commit: str) -> Iterator[Piece]:
     """The context, in no order: its kind says where each piece stands."""
-    yield from _role(feature.phase.key)
+    yield from role_piece(feature.phase.key)
     yield Piece(Kind.ARTIFACT, "request.md", _request(feature))
     named = {name: blob for name, blob in branch.documents(commit).items() if _is_shown(name)}
     for name, text in branch.read(named).items():
@@ -102,12 +101,10 @@ def _pieces(branch: Branch, feature: Feature, step: Step, commit: str) -> Iterat
         yield Piece(Kind.FINDINGS, f"findings-{max(1, _round(feature) - 1)}.md", feature.findings)
 
 
-def _role(phase: str) -> Iterator[Piece]:
+def role_piece(phase: str) -> Iterator[Piece]:
     """The agent file of the phase, which is the job description (N10)."""
-    for file in shipped_files():
-        if phase in file.role.phases and file.role.kind is not RoleKind.SUB_AGENT:
-            yield Piece(Kind.ROLE, f"{file.name}", file.text)
-            return
+    if (file := file_of_phase(phase)) is not None:
+        yield Piece(Kind.ROLE, file.name, file.text)
 
 
 def _request(feature: Feature) -> str:

@@ -27,7 +27,9 @@ def staff(project: Project) -> Mapping[str, Agent]:
     configured = project.config.agents
     if configured:
         return {name: agent for name, agent in configured.items() if can_start(project, agent)}
-    found = {kind: harness.default_command for kind, harness in HARNESSES.items() if harness.default_command}
+    # The scripted agent is always there, and does nobody's work: only a person names it.
+    real = {kind: harness for kind, harness in HARNESSES.items() if kind != Harness.SCRIPTED}
+    found = {kind: harness.default_command for kind, harness in real.items() if harness.default_command}
     return {command[0]: Agent(Harness(kind)) for kind, command in found.items() if shutil.which(command[0])}
 
 
