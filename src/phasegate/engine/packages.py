@@ -18,6 +18,7 @@ from phasegate.record.rows import Event, Package
 from phasegate.record.store import Store
 from phasegate.rules.dependencies import needs, plan_problems
 from phasegate.rules.package_run import Happened, Limits, Prepared, Run, apply, fold
+from phasegate.rules.phase import Work, phase_of
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
 
 PLAN_LOADED, HAPPENED, ALLOWED = "plan.loaded", "package.happened", "scope.allowed"
@@ -183,3 +184,9 @@ def refuse_unready(reader: Reader, one: Planned) -> None:
     if missing:
         waits = ", ".join(f"{name} ({states.get(name, 'unknown')})" for name in missing)
         raise StateConflict(f"{one.package.work_package_id} waits for {waits}", "dispatch those first")
+
+
+def phase_of_packages(reader: Reader, feature: str) -> str:
+    """The phase that a feature's packages are carried out in; without a workflow, that of the shipped ones."""
+    phases = next((row.phases.split() for row in reader.workflows() if row.feature == feature), [])
+    return next((key for key in phases if phase_of(key).work is Work.PACKAGES), "06-implementation")
