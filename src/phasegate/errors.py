@@ -41,7 +41,11 @@ class TemplateRefused(TemplateNotFound):
 
 
 class UnreadableFile(ConfigError):
-    """A file that was named cannot be read, or is no regular file."""
+    """A file that was named cannot be read, or is no regular file; `reason` says why without its name."""
+
+    def __init__(self, message: str, hint: str = "", reason: str = "") -> None:
+        super().__init__(message, hint)
+        self.reason = reason
 
 
 class MalformedPrompt(ConfigError):

@@ -289,7 +289,7 @@ def test_the_work_of_a_success_is_not_thrown_away_by_a_stray_field(tmp_path: Pat
 
 @pytest.mark.demand("D9.b", "D9.c", "D9.f", "D10.b")
 def test_an_agent_that_runs_out_of_time_is_stopped_and_blocked(tmp_path: Path) -> None:
-    project = make_project(tmp_path, agent="timeout_s = 1.5")
+    project = make_project(tmp_path, agent="timeout_s = 5")
     stubborn = "trap '' TERM; echo half an answer; setsid sleep 600 & sleep 600"
     project.play(turn("implement", {"run": stubborn}, SUCCESS))
     reason, _ = blocked(project)
@@ -326,7 +326,7 @@ def test_an_agent_that_ends_when_it_is_told_to_is_judged_by_its_answer(
     program = tmp_path / "agent.py"
     program.write_text(WAITS)
     command = json.dumps([sys.executable, str(program), manner])
-    project = make_project(tmp_path, harness=f'harness = "command"\ncommand = {command}\ntimeout_s = 3')
+    project = make_project(tmp_path, harness=f'harness = "command"\ncommand = {command}\ntimeout_s = 6')
     report = project.dispatch()
     assert report.state is state
     assert ("out of time" in report.reason) == (state is State.BLOCKED)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 
 import pytest
 
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.untrusted_text import for_terminal
+from support.growth import assert_grows_no_faster_than_its_input
 
 PASS = "\n<review>PASS</review>\n"
-MOST_GROWTH = 12.0  # 8 and what caches and the allocator cost; a quadratic one is 64
 UNITS = {
     "comments opened": "<!--",
     "comments": "<!---->",
@@ -88,16 +87,8 @@ UNITS = {
 }
 
 
-def grown(read: Callable[[str], object], unit: str, size: int) -> float:
-    """How many times longer 8 times the text takes; the best of a few tries, since the machine has other work."""
-    small, large = unit * (size // len(unit)), unit * (8 * size // len(unit))
-    return min(_cpu_s(read, large) for _ in range(2)) / min(_cpu_s(read, small) for _ in range(4))
-
-
-def _cpu_s(read: Callable[[str], object], text: str) -> float:
-    start = time.process_time()
-    read(text)
-    return max(time.process_time() - start, 1e-4)
+def assert_takes_no_more_than_its_length(read: Callable[[str], object], unit: str, size: int) -> None:
+    assert_grows_no_faster_than_its_input(read, lambda length: unit * (length // len(unit)), size, 8 * size)
 
 
 def read_answer(text: str) -> object:
@@ -107,17 +98,18 @@ def read_answer(text: str) -> object:
 @pytest.mark.demand("P6.j")
 @pytest.mark.parametrize("name", UNITS)
 def test_no_shape_of_text_takes_more_than_its_length(name: str) -> None:
-    assert any(grown(read_answer, UNITS[name], 16_000) <= MOST_GROWTH for _ in range(4))
+    assert_takes_no_more_than_its_length(read_answer, UNITS[name], 16_000)
 
 
 @pytest.mark.parametrize(
     "name", ["escapes", "colours", "titles opened", "8-bit controls", "carriage returns", "letters"]
 )
 def test_showing_a_text_takes_no_more_than_its_length(name: str) -> None:
-    assert any(grown(for_terminal, UNITS[name], 30_000) <= MOST_GROWTH for _ in range(4))
+    assert_takes_no_more_than_its_length(for_terminal, UNITS[name], 30_000)
 
 
 def test_the_measure_finds_what_is_quadratic() -> None:
     """The control: a careless pattern over one of these shapes."""
     careless = re.compile(r"<!--.*?-->", re.DOTALL)
-    assert grown(lambda text: careless.sub("", text), "<!--", 2_000) > MOST_GROWTH
+    with pytest.raises(AssertionError, match="grew too fast"):
+        assert_takes_no_more_than_its_length(lambda text: careless.sub("", text), "<!--", 1_000)

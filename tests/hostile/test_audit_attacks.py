@@ -19,6 +19,7 @@ import pytest
 from phasegate.doors.cli import run
 from phasegate.errors import StateConflict
 from phasegate.record.audit import verify
+from phasegate.record.git_anchor import read_anchor
 from phasegate.record.location import Location
 from phasegate.record.recovery import recover
 from phasegate.record.row_events import job_started
@@ -508,3 +509,19 @@ def test_the_command_says_no_with_exit_1_and_the_first_bad_entry(
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is False
     assert report["problems"][0]["where"] == "entry 4"
+
+
+def test_a_git_that_lies_in_the_folder_is_not_run(
+    location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = tmp_path / "here/git"
+    planted.parent.mkdir()
+    planted.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f".:{os.environ['PATH']}")
+    monkeypatch.chdir(planted.parent)
+    subprocess.run(["git", "--version"], check=True)
+    assert (tmp_path / "ran").exists()  # the control: by its name alone
+    (tmp_path / "ran").unlink()
+    assert read_anchor(location.git_dir) is not None
+    assert not (tmp_path / "ran").exists()

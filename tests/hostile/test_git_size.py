@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.disk import Limits
 from phasegate.workspace.upkeep import Removed, Unsaved, remove_checkout
 from support.git_project import US, make_checkout, make_repository
+from support.growth import assert_grows_no_faster_than_its_input
 
 TEN_GB = 10 * 1024**3
 
@@ -62,19 +62,12 @@ def test_a_flood_is_a_limit_that_is_named_and_can_be_removed(
 
 
 def test_the_cost_of_a_look_grows_with_the_files(tmp_path: Path) -> None:
-    def cost(count: int) -> float:
+    def full_checkout(count: int) -> Checkout:
         checkout = make_checkout(make_repository(tmp_path / f"project{count}"))
         _many_files(checkout, count)
-        return min(_cpu_s(checkout) for _ in range(3))
+        return checkout
 
-    small, large = cost(1_000), cost(8_000)
-    assert large < 12 * small
-
-
-def _cpu_s(checkout: Checkout) -> float:
-    start = time.process_time()
-    observe(checkout)
-    return time.process_time() - start
+    assert_grows_no_faster_than_its_input(observe, full_checkout, 1_000, 8_000)
 
 
 @pytest.mark.long

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -13,6 +13,7 @@ from phasegate.errors import ConfigError
 from phasegate.prompts.agent_files import due_section, examine
 from phasegate.rules.agent_file import OWN_TITLES, read_agent_file
 from phasegate.rules.markdown import LineKind, main_title, read_kinds, split_lines
+from support.growth import assert_grows_no_faster_than_its_input
 
 FRAGMENTS = st.sampled_from(
     [
@@ -48,6 +49,10 @@ def authors_lines(text: str) -> list[str]:
     return [line.text for line in lines if line.text.strip(" \t")]
 
 
+def said_lines(text: str) -> list[str]:
+    return [line.text for line in split_lines(text) if line.text.strip(" \t")]
+
+
 @pytest.mark.demand("N10.h", "N10.m")
 @given(text=st.one_of(documents(), st.text()), name=NAMES)
 def test_twice_gives_the_same_bytes_as_once(text: str, name: str) -> None:
@@ -73,6 +78,20 @@ def test_the_section_is_there_once_and_the_authors_lines_stay(text: str, name: s
     assert (examined.findings == []) == (examined.text == text)
 
 
+@pytest.mark.demand("N10.h", "N10.i")
+@given(text=documents(), below=documents(), name=NAMES)
+def test_no_line_that_is_added_below_a_section_is_lost(text: str, below: str, name: str) -> None:
+    assume(not any(mark in below for mark in (*OWN_TITLES, "\ufeff")))
+    try:
+        longer = f"{examine(text, name).text}\n\n{below}"
+        synced = examine(longer, name)
+    except ConfigError:
+        return
+    before, after = (Counter(said_lines(whole.lstrip("\ufeff"))) for whole in (longer, synced.text))
+    assert before <= after
+    assert examine(synced.text, name).text == synced.text
+
+
 @pytest.mark.demand("N10.h")
 @given(text=documents(), name=NAMES, cut=st.integers(0, 60))
 def test_a_section_that_lost_or_gained_lines_is_mended(text: str, name: str, cut: int) -> None:
@@ -96,19 +115,11 @@ def test_headings_are_where_a_commonmark_parser_sees_them(text: str) -> None:
     assert ours == {token.map[0] for token in opened if token.map}
 
 
-def cpu_of(text: str) -> float:
-    start = time.process_time()
-    examine(text, "mine")
-    return time.process_time() - start
-
-
 @pytest.mark.parametrize(
     "unit", [f"# {title}\n\n- x\n\n" for title in OWN_TITLES] + ["# A\n", "- x\n", "[1]", "  ", "-\t", "- + "]
 )
 def test_time_grows_with_the_text_and_no_faster(unit: str) -> None:
-    small, large = unit * 1_000, unit * 8_000
-    cpu_of(small)
-    assert min(cpu_of(large) for _ in range(3)) <= 12 * min(cpu_of(small) for _ in range(5)) + 0.01
+    assert_grows_no_faster_than_its_input(lambda text: examine(text, "mine"), unit.__mul__, 1_000, 8_000)
 
 
 def test_lists_in_lists_without_end_are_no_trouble() -> None:

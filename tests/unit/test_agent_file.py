@@ -13,11 +13,11 @@ HERE = "<HERE>\n"
 
 
 def put(text: str, section: Section = SECTION) -> str:
-    return with_section(read_agent_file(text), section)
+    return with_section(read_agent_file(text, section), section)
 
 
 def says(text: str, section: Section = SECTION) -> list[str]:
-    return findings(read_agent_file(text), section)
+    return findings(read_agent_file(text, section), section)
 
 
 def expected(shape: str, section: Section = SECTION) -> str:
@@ -129,6 +129,27 @@ def test_a_section_of_ours_under_an_underlined_heading_is_replaced() -> None:
     stale = "# ROLE\n\n- x\n\nSUGGESTED PROMPTS\n=====\n\n- old\n"
     assert says(stale) == ["stale: # SUGGESTED PROMPTS"]
     assert put(stale) == f"# ROLE\n\n- x\n\n{SECTION.text}"
+
+
+BELOW = ["## Notes\n\n- mine\n", "- mine\n", "```\nmine\n---\n```\n", "| mine |\n|---|\n", "mine\n\n- and this\n"]
+
+
+@pytest.mark.demand("N10.h", "N10.i")
+@pytest.mark.parametrize("below", BELOW)
+@pytest.mark.parametrize("ours", [SECTION.text, SECTION.text.replace("Say what", "Show what")], ids=["due", "older"])
+def test_what_the_author_wrote_below_our_section_stays(below: str, ours: str) -> None:
+    synced = put(f"# ROLE\n\n- x\n\n{ours}\n{below}")
+    assert synced == f"# ROLE\n\n- x\n\n{below}\n{SECTION.text}"
+    assert put(synced) == synced
+
+
+@pytest.mark.demand("N10.h")
+@pytest.mark.parametrize("below", BELOW)
+def test_what_stands_below_the_protocol_stays(below: str) -> None:
+    before = f"# CONSTITUTIONAL GOVERNANCE\n\n- a\n\n{EMISSION.text}\n{below}\n# PROGRESS TRACKING (TASK LIST)\n\n- b\n"
+    synced = put(before, EMISSION)
+    assert below in synced
+    assert put(synced, EMISSION) == synced
 
 
 @pytest.mark.demand("N10.b", "N10.i")

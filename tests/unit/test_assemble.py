@@ -227,6 +227,11 @@ def test_every_document_that_a_planning_phase_owes_has_a_skeleton() -> None:
     assert load_skeleton("CHANGELOG.md")
 
 
+def test_no_skeleton_awards_itself_what_a_tool_awards() -> None:
+    assert "fr-count" in (load_skeleton("spec.md") or "")
+    assert "validated" not in (load_skeleton("spec.md") or "")
+
+
 @pytest.mark.demand("T3.b")
 def test_skeletons_are_fenced_and_named() -> None:
     text = skeletons_of(["proposal.md", "tasks.md", "unknown.md"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from phasegate import check_block
 from phasegate.rules.block import ERRORS, parse_menu, parse_status, render_menu, render_status
+from support.growth import assert_grows_no_faster_than_its_input
 from support.published_expressions import PROMPT_BLOCK, STATUS_BLOCK
 
 GOOD = "---\nSUGGESTED NEXT STEPS:\n  [1] Go on\n  [2] Review\n  [3] Show workflow status\n---\n"
@@ -190,12 +190,7 @@ FLOODS = ["---\n", "\n", "  [1] x\n", "SUGGESTED NEXT STEPS:\n", "STATUS: x\n", 
 @pytest.mark.parametrize("flood", FLOODS)
 @pytest.mark.parametrize("kind", ["next-steps", "status"])
 def test_the_check_grows_with_the_text_and_no_faster(flood: str, kind: str) -> None:
-    def cpu_s(size: int) -> float:
-        text = "---\n" + flood * (size // len(flood)) + "---\n"
-        start = time.process_time()
-        check_block(text, kind)
-        return time.process_time() - start
+    def flooded(size: int) -> str:
+        return "---\n" + flood * (size // len(flood)) + "---\n"
 
-    small = min(cpu_s(50_000) for _ in range(5))
-    large = min(cpu_s(400_000) for _ in range(3))
-    assert large <= 12 * small + 0.02
+    assert_grows_no_faster_than_its_input(lambda text: check_block(text, kind), flooded, 50_000, 400_000)

@@ -55,10 +55,10 @@ def test_a_program_that_takes_too_long_is_told_first_and_killed_then(tmp_path: P
     polite = python(
         "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(7))\nprint(1, flush=True)\ntime.sleep(60)"
     )
-    done = run(polite, cwd=tmp_path, env=ENV, timeout_s=1.0)
+    done = run(polite, cwd=tmp_path, env=ENV, timeout_s=4.0)
     assert (done.timed_out, done.exit_code, done.stdout) == (True, 7, b"1\n")
     stubborn = python("import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(60)")
-    assert run(stubborn, cwd=tmp_path, env=ENV, timeout_s=1.0).signal == signal.SIGKILL
+    assert run(stubborn, cwd=tmp_path, env=ENV, timeout_s=4.0).signal == signal.SIGKILL
 
 
 def test_a_helper_that_keeps_the_output_open_holds_up_nobody(tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate.rules.retry import CAP_S, LONGEST_WAIT_S, Fault, GiveUp, Retry, after_failure, back_off_s, classify
+from support.growth import assert_grows_no_faster_than_its_input
 
 TRANSIENT = [
     ("npm error code ECONNRESET", Fault.NETWORK),
@@ -101,10 +100,11 @@ def test_a_rate_limit_is_waited_for_unless_it_is_too_far_off() -> None:
 
 
 def test_classifying_grows_with_the_text_at_most() -> None:
-    def cost_s(size: int) -> float:
-        started_s = time.process_time()
-        for text in ("http " * size, "status" + " :=/.0" * size, "rate limit " * size, "could not get " * size):
-            classify(1, text)
-        return time.process_time() - started_s
+    def floods(size: int) -> list[str]:
+        return ["http " * size, "status" + " :=/.0" * size, "rate limit " * size, "could not get " * size]
 
-    assert min(cost_s(80_000) for _ in range(3)) < 10 * min(cost_s(10_000) for _ in range(3)) + 0.05
+    def classify_all(texts: list[str]) -> None:
+        for text in texts:
+            classify(1, text)
+
+    assert_grows_no_faster_than_its_input(classify_all, floods, 10_000, 80_000)

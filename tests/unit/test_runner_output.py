@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from phasegate.checks.runner_output import TestRun, read_test_output
+from support.growth import assert_grows_no_faster_than_its_input
 
 RECORDED = Path(__file__).with_name("runner_outputs")
 
@@ -130,12 +130,54 @@ def test_only_the_last_word_of_a_runner_that_speaks_once_counts() -> None:
 
 
 def test_reading_grows_with_the_size_of_the_output() -> None:
-    def cost_s(size: int) -> float:
+    def flooded(size: int) -> str:
         floods = ["1" * size, "Tests: " + "1 a, " * (size // 5), "FAILED " + " - " * (size // 3), "ok " + " " * size]
-        text = "\n".join(f"{flood}\n" * 3 for flood in floods)
-        started_s = time.process_time()
-        read_test_output(text)
-        return time.process_time() - started_s
+        return "\n".join(f"{flood}\n" * 3 for flood in floods)
 
-    small = min(cost_s(20_000) for _ in range(3))
-    assert min(cost_s(160_000) for _ in range(3)) < 10 * small + 0.05
+    assert_grows_no_faster_than_its_input(read_test_output, flooded, 20_000, 160_000)
+
+
+def counted(output: str) -> int | None:
+    run = read_test_output(output)
+    return None if run is None else run.executed
+
+
+@pytest.mark.demand("D8.b")
+@pytest.mark.parametrize(
+    ("output", "count"),
+    [
+        ("....\n4 passed in 0.12s\n", 4),
+        ("=== 2 failed, 3 passed, 1 skipped, 1 warning in 65.00s (0:01:05) ===\n", 5),
+        ("\x1b[32m\x1b[1m7 passed\x1b[0m\x1b[32m in 0.01s\x1b[0m\n", 7),
+        ("no tests ran in 0.01s\n", 0),
+        ("3 skipped in 0.01s\n", 0),
+        ("3 deselected in 0.01s\n", 0),
+        ("1 error in 0.10s\n", 1),
+        ("...\n-----\nRan 5 tests in 0.001s\n\nOK\n", 5),
+        ("Ran 0 tests in 0.000s\n\nNO TESTS RAN\n", 0),
+        (
+            "test result: ok. 3 passed; 0 failed; 1 ignored\n\ntest result: FAILED. 2 passed; 1 failed; 0 ignored\n",
+            6,
+        ),
+        ("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured\n", 0),
+        ("     Summary [   0.5s] 42 tests run: 42 passed, 0 skipped\n", 42),
+        ("Tests:       1 failed, 41 passed, 42 total\n", 42),
+        ("Tests:       3 skipped, 3 total\n", 0),
+        (" Test Files  1 passed (1)\n      Tests  2 passed | 1 skipped (3)\n", 2),
+        ("\n  12 passing (30ms)\n  1 failing\n", 13),
+        ("# tests 4\n# pass 3\n# fail 1\n# skipped 0\n", 4),
+        ("ℹ tests 2\nℹ pass 2\nℹ fail 0\n", 2),
+        (
+            "--- PASS: TestA (0.0s)\n    --- PASS: TestA/sub (0.0s)\n--- FAIL: TestB (0.0s)\nFAIL\nFAIL\tx/a\t0.01s\n",
+            3,
+        ),
+        ("--- SKIP: TestA (0.00s)\nok  \texample/a\t0.01s [no tests to run]\n?   \tb\t[no test files]\n", None),
+        ("--- PASS: TestA (0.0s)\n", None),  # broken off
+        ("ok  \texample/a\t0.01s\tcoverage: 80.0% of statements\n", 1),
+        ("all good, trust me\n", None),
+        ("I ran 40 tests and all passed in no time\n", None),
+        ("", None),
+    ],
+)
+def test_executed_tests_are_counted_from_what_the_runner_prints(output: str, count: int | None) -> None:
+    assert counted(output) == count

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +23,7 @@ from phasegate.record.row_events import job_ended, job_started, package_changed
 from phasegate.record.rows import Event, Job, Package
 from phasegate.record.schema import SCHEMA, Schema
 from phasegate.record.store import MovedOn, open_store
+from support.growth import assert_grows_no_faster_than_its_input
 from support.record import FEATURE, STORE_ID, TS, append_numbers, event, make_record, make_repository, open_record
 
 WRITER = """
@@ -189,17 +188,8 @@ def test_reading_the_state_of_packages_grows_with_their_number(location: Locatio
             store.append_now(feature, TS, rows)
             return feature
 
-        def cpu_s(feature: str) -> float:
-            started = time.process_time()
-            store.packages(feature)
-            return time.process_time() - started
-
-        few, many = fill(500), fill(4000)
-        assert (len(store.packages(few)), len(store.packages(many))) == (500, 4000)
-        gc.disable()  # the collector would go through all that pytest holds
-        rounds = [(cpu_s(few), cpu_s(many)) for _ in range(30)]
-        gc.enable()
-    assert min(slow for _, slow in rounds) < 10 * min(quick for quick, _ in rounds)
+        assert len(store.packages(fill(30))) == 30
+        assert_grows_no_faster_than_its_input(store.packages, fill, 500, 4000)
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
 from phasegate.rules.tokens import estimate_tokens
+from support.growth import assert_grows_no_faster_than_its_input
 
 SAMPLES = Path(__file__).parent.parent / "golden" / "tokens"
 COUNTS: dict[str, dict[str, int]] = json.loads((SAMPLES / "counts.json").read_text())
@@ -44,13 +44,4 @@ def test_an_estimate_is_zero_only_for_no_text_and_takes_any_text() -> None:
 @pytest.mark.demand("P4.a")
 def test_estimating_grows_no_faster_than_the_text() -> None:
     text = (SAMPLES / "code-rust.txt").read_text()
-
-    def cost(times: int) -> float:
-        longer = text * times
-        started = time.process_time()
-        estimate_tokens(longer)
-        return time.process_time() - started
-
-    cost(10)
-    small = min(cost(100) for _ in range(5))
-    assert min(cost(800) for _ in range(5)) <= 12 * small
+    assert_grows_no_faster_than_its_input(estimate_tokens, text.__mul__, 100, 800)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from phasegate.rules.tokens import estimate_tokens
 from phasegate.rules.tree import FoldPhrases, project_tree
 from phasegate.workspace.listing import list_files
+from support.growth import assert_grows_no_faster_than_its_input
 
 PHRASES = FoldPhrases("… {files} files", "… {files} files in {folders} folders")
 MANY = [f"package{a:02}/module{b:02}/file{c:02}.py" for a in range(10) for b in range(10) for c in range(30)]
@@ -141,12 +141,7 @@ def test_outside_a_repository_there_is_nothing_to_list(tmp_path: Path) -> None:
 
 @pytest.mark.demand("P4.a")
 def test_the_tree_grows_no_faster_than_the_list() -> None:
-    def cost(folders: int) -> float:
-        paths = [f"a{number % 50}/b{number}/c{file}.py" for number in range(folders) for file in range(20)]
-        started = time.process_time()
-        tree(paths)
-        return time.process_time() - started
+    def paths(folders: int) -> list[str]:
+        return [f"a{number % 50}/b{number}/c{file}.py" for number in range(folders) for file in range(20)]
 
-    cost(50)
-    small = min(cost(500) for _ in range(3))
-    assert min(cost(4_000) for _ in range(3)) <= 12 * small
+    assert_grows_no_faster_than_its_input(tree, paths, 500, 4_000)

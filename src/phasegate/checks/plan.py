@@ -9,10 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-LOCK_FILES = (
-    *("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb"),
-    *("poetry.lock", "uv.lock", "pdm.lock", "pylock.toml", "Pipfile.lock", "Cargo.lock", "go.sum", "go.work.sum"),
-)
+from phasegate.rules.scope import LOCK_FILES
+
 REPORTS = (
     *(
         "coverage.json",
@@ -49,7 +47,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     accept_already_failing: bool = (
         False  # a person's decision: tests that failed before the work began do not reject it
     )
-    lock_files: tuple[str, ...] = LOCK_FILES
+    lock_files: tuple[str, ...] = tuple(sorted(LOCK_FILES))
     coverage_reports: tuple[str, ...] = REPORTS
     bin_folders: tuple[str, ...] = (".venv/bin", "node_modules/.bin")  # where a setup puts programs
 

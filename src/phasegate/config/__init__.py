@@ -31,6 +31,11 @@ from phasegate.errors import ConfigError
 
 __all__ = ["FILE_NAME", "Agent", "Config", "Effective", "Place", "Source", "effective_values", "find_place", "load"]
 
+# What every agent and every workflow must say, and what to do when it does not.
+_REQUIRED = {
+    "agents": ("harness", f"set one of: {', '.join(Harness)}"),
+    "workflows": ("phases", 'set phases = ["06-implementation"]'),
+}
 _REMEDIES = {
     "env": "list the names of variables, never their values",
     "template": "write it in upper case, like CLAUDE",
@@ -75,6 +80,9 @@ def _settled(layer: Sequence[Given], values: Mapping[Key, object]) -> Iterator[G
     found = [given._replace(key=_known_key(given, values)) for given in layer]
     agents = dict.fromkeys(key[1] for key in [*values, *(given.key for given in found)] if _is_in_agent(key))
     for given in found:
+        if given.value == {} and len(given.key) == 2:
+            for problem in _missing({given.key[0]: {given.key[1]: {}}}):
+                raise _misfit(problem, {given.key: given.source})
         value = _typed(given)
         if isinstance(value, Mapping | Settings):
             continue  # an empty table
@@ -181,13 +189,10 @@ def _built(values: Mapping[Key, object], sources: Mapping[Key, Source]) -> Confi
 
 
 def _missing(tree: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Iterator[Problem]:
-    """What every agent and every workflow must say."""
-    for name, agent in tree.get("agents", {}).items():
-        if "harness" not in agent:
-            yield Problem(("agents", name), "`harness` is missing", f"set one of: {', '.join(Harness)}")
-    for name, workflow in tree.get("workflows", {}).items():
-        if "phases" not in workflow:
-            yield Problem(("workflows", name), "`phases` is missing", 'set phases = ["06-implementation"]')
+    for table, (field, remedy) in _REQUIRED.items():
+        for name, entry in tree.get(table, {}).items():
+            if field not in entry:
+                yield Problem((table, name), f"`{field}` is missing", remedy)
 
 
 def _misfit(problem: Problem, sources: Mapping[Key, Source]) -> ConfigError:

@@ -189,8 +189,9 @@ class _Dispatch:
         evidence = checker.check(run.commit)
         place.evidence_file(run.round).write_text(describe(evidence), encoding="utf-8")
         wrong = hold_against(place, run.round, checker, evidence, self._record.say)
-        names = ", ".join(check.name for check in evidence.failures)
-        self._record.say(f"manifest {'failed: ' + names if names else 'passed'}")
+        self._record.say("manifest failed" if evidence.failures else "manifest passed")
+        for check in evidence.failures:
+            self._record.say(f"  {check.name}: {check.summary}")
         self._record(Validated(run.commit, failures_of(evidence)), rows=wrong)
 
     def _merge(self) -> None:

@@ -10,7 +10,8 @@ from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.packages import read_package_event
 from phasegate.record.reader import Reader
-from phasegate.record.rows import Recorded
+from phasegate.record.row_events import row_of
+from phasegate.record.rows import Job, Recorded
 from phasegate.rules.decide import Feature, apply
 from phasegate.rules.telling import Told, tell, tell_package
 
@@ -25,6 +26,7 @@ class Follower:
         self._reader, self._slug = reader, slug
         self._seq = 0
         self.feature: Feature | None = None
+        self.at_work: dict[str, Job] = {}
         if from_now:
             for _ in self.told():
                 pass
@@ -40,16 +42,28 @@ class Follower:
     def _take(self, recorded: Recorded) -> Told:
         if recorded.kind == OF_PACKAGE:
             return Told(tell_package(*read_package_event(recorded.payload)))
+        if recorded.kind in ("job.started", "job.ended"):
+            self._note_job(recorded)
         if recorded.kind != HAPPENED:
             return Told()
         event, before = read_happened(recorded.payload), self.feature
         self.feature = apply(before, event)
         return tell(before, event, self.feature) if self.feature is not None else Told()
 
+    def _note_job(self, recorded: Recorded) -> None:
+        row = row_of(recorded.feature, recorded.kind, recorded.payload)
+        assert isinstance(row, Job)
+        if row.ended:
+            self.at_work.pop(row.id, None)
+        else:
+            self.at_work[row.id] = row
+
 
 @contextmanager
-def following(reader: Reader, slug: str, hear: Tell, *, from_now: bool = True) -> Iterator[None]:
-    """Tell what happens to a feature while the block runs, and all that is left when it ends."""
+def following(
+    reader: Reader, slug: str, hear: Tell, look: Callable[[Follower], None] = lambda _: None, *, from_now: bool = True
+) -> Iterator[None]:
+    """Tell what happens to a feature while the block runs, and at its end what is left; `look` is called often."""
     follower = Follower(reader, slug, from_now=from_now)
     ended = Event()
 
@@ -57,6 +71,7 @@ def following(reader: Reader, slug: str, hear: Tell, *, from_now: bool = True) -
         while not ended.wait(LOOK_EVERY_S):
             for told in follower.told():
                 hear(told)
+            look(follower)
 
     thread = Thread(target=follow, name=f"follow {slug}", daemon=True)
     thread.start()

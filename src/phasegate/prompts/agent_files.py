@@ -44,8 +44,8 @@ def shipped_files() -> tuple[ShippedFile, ...]:
 
 def examine(text: str, name: str) -> Examined:
     """Put the section that is due into the text of an agent file, and say what was missing or stale."""
-    file = read_agent_file(text)
-    section = due_section(file, name)
+    section = due_section(read_agent_file(text), name)
+    file = read_agent_file(text, section)
     return Examined(with_section(file, section), findings(file, section))
 
 

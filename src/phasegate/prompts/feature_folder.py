@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from phasegate.errors import ConfigError
+from phasegate.errors import ConfigError, UnreadableFile
+from phasegate.prompts.files import read_up_to
 from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import read as read_package
 from phasegate.rules.feature import SPEC, TASKS, Feature, Placed, Report, check, headings_of
-from phasegate.rules.finding import Finding, visible
+from phasegate.rules.finding import Finding
 from phasegate.rules.front_matter import Malformed, split
 from phasegate.rules.package_fields import Reading
 from phasegate.rules.repo_path import path_problem
 from phasegate.rules.spec_annotations import Spec, read_spec
 from phasegate.rules.tasks import TaskList, parse
+from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import slug_is_safe
 
 LARGEST_DOCUMENT_BYTES = 16 * 1024 * 1024
@@ -37,16 +38,9 @@ class Unreadable(Exception):
 def read_text(path: Path) -> str:
     """The text of a regular file. Links are not followed and pipes not waited for: agents write these folders."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise Unreadable(f"cannot be read: {error.strerror}") from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Unreadable("is not a regular file")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            data = file.read(LARGEST_DOCUMENT_BYTES + 1)
-    finally:
-        os.close(descriptor)
+        data, _ = read_up_to(path, LARGEST_DOCUMENT_BYTES + 1, follow_links=False)
+    except UnreadableFile as error:
+        raise Unreadable(f"cannot be read: {error.reason}") from error
     if len(data) > LARGEST_DOCUMENT_BYTES:
         raise Unreadable(f"is larger than {LARGEST_DOCUMENT_BYTES} bytes")
     try:

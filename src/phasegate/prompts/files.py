@@ -48,11 +48,11 @@ def regular_file(path: Path, *, follow_links: bool = True) -> Iterator[OpenFile]
     try:
         descriptor = os.open(path, flags)
     except (OSError, ValueError) as error:
-        raise UnreadableFile(f"cannot read {path}: {_reason(error)}", "name a readable file") from error
+        raise _unreadable(path, _reason(error)) from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise UnreadableFile(f"cannot read {path}: not a regular file", "name a regular file")
+            raise _unreadable(path, "not a regular file")
         yield OpenFile(descriptor, status.st_size, status.st_ctime_ns, time.time_ns())
     finally:
         os.close(descriptor)
@@ -73,6 +73,10 @@ def _read(file: OpenFile, limit_bytes: int) -> bytes:
         if left == 0:
             break
     return b"".join(parts)
+
+
+def _unreadable(path: Path, reason: str) -> UnreadableFile:
+    return UnreadableFile(f"cannot read {path}: {reason}", "name a regular file that can be read", reason)
 
 
 def _reason(error: OSError | ValueError) -> str:

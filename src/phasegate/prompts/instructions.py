@@ -7,17 +7,17 @@ from functools import cache
 from importlib.resources import files
 from tomllib import loads
 
-from phasegate.prompts.fill import fill
+from phasegate.rules.template import fill_all
 
 
 def instructions(phase: str, values: Mapping[str, str]) -> str:
     """What an agent is asked to do in a run of a phase."""
-    return fill(_shipped(f"{phase}.md"), values).rstrip() + "\n"
+    return fill_all(_shipped(f"{phase}.md"), values).rstrip() + "\n"
 
 
 def note(name: str, **values: str) -> str:
     """One of the short remarks that a run may need."""
-    return fill(loads(_shipped("notes.toml"))[name], values)
+    return fill_all(loads(_shipped("notes.toml"))[name], values)
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from phasegate.prompts.phrases import Notes, phrases
 from phasegate.rules.budget import Cut
-from phasegate.rules.hidden import Hidden, visible
+from phasegate.rules.hidden import Hidden, shown_name
 from phasegate.rules.prompt import ContextItem, ItemType
 from phasegate.rules.tokens import estimate_tokens
 
@@ -18,8 +18,8 @@ def notes_on(left_out: Sequence[str], cut: Sequence[Cut], hidden: Sequence[Hidde
     """One item with everything there is to say; none if there is nothing."""
     words = phrases().notes
     sections = [
-        _section(words.left_out, [visible(name) for name in left_out], words),
-        _section(words.cut, [visible(one.name) for one in cut], words),
+        _section(words.left_out, [shown_name(name) for name in left_out], words),
+        _section(words.cut, [shown_name(one.name) for one in cut], words),
         _section(words.hidden, [_hidden_line(one, words) for one in hidden], words),
     ]
     said = [section for section in sections if section]
@@ -30,7 +30,7 @@ def notes_on(left_out: Sequence[str], cut: Sequence[Cut], hidden: Sequence[Hidde
 
 def _hidden_line(hidden: Hidden, words: Notes) -> str:
     phrase = words.hidden_at if hidden.line else words.hidden_in_name
-    return phrase.format(item=visible(hidden.item), line=hidden.line, character=hidden.character)
+    return phrase.format(item=shown_name(hidden.item), line=hidden.line, character=hidden.character)
 
 
 def _section(title: str, entries: Sequence[str], words: Notes) -> str:

@@ -15,10 +15,10 @@ from tomllib import loads
 import msgspec
 import yaml
 
-from phasegate.prompts.fill import fill
 from phasegate.rules.document_lines import squeeze
 from phasegate.rules.package_fields import write_fields
 from phasegate.rules.profile import Profile
+from phasegate.rules.template import fill_all
 from phasegate.rules.work_package import WorkPackage, split
 
 
@@ -55,7 +55,7 @@ class _Words:
 
     def say(self, name: str, **values: str) -> str:
         """A line with its placeholders filled; multi-line ones begin on a line of their own in the file."""
-        return fill(self._lines[name].strip("\n"), values)
+        return fill_all(self._lines[name].strip("\n"), values)
 
     def each(self, name: str, texts: Iterable[str], empty: str) -> str:
         """One line a text, or the line that says there is none."""
@@ -77,7 +77,7 @@ def write(package: WorkPackage, plan: Plan) -> str:
     front = yaml.safe_dump(
         write_fields(package), default_flow_style=None, sort_keys=False, allow_unicode=True, width=10_000_000
     )
-    return f"---\n{front}---\n\n{fill(_shipped('work_package/WP.md'), _values(package, plan))}"
+    return f"---\n{front}---\n\n{fill_all(_shipped('work_package/WP.md'), _values(package, plan))}"
 
 
 def _values(package: WorkPackage, plan: Plan) -> dict[str, str]:
@@ -190,7 +190,7 @@ def _documents(plan: Plan) -> str:
     for number, path in enumerate(plan.documents, 1):
         name = path.rpartition("/")[2]
         known = words.documents.get(name.lower(), _Document(name, ()))
-        points = [fill(point, ends or {}) for point in known.points if ends or "{{" not in point]
+        points = [fill_all(point, ends or {}) for point in known.points if ends or "{{" not in point]
         kind = "document" if points else "document_plain"
         lines.append(words.say(kind, NUMBER=str(number), TITLE=known.title, PATH=path))
         lines += [words.say("document_point", TEXT=point) for point in points]
@@ -225,13 +225,13 @@ def _profile(plan: Plan) -> str:
     if profile is None:
         return ""
     names = {"PINNED": plan.pinned or profile.pinned, "PACKAGE": plan.language_package or profile.package}
-    filled = fill(
+    filled = fill_all(
         _shipped("profiles/PROFILE.md"),
         {
             "TITLE": profile.title,
             "LAYOUT": (plan.layout or profile.layout).strip("\n").replace("```", "'''"),
-            "CONSTRAINTS": "\n".join(f"- {fill(line, names)}" for line in profile.constraints),
-            "COMMANDS": "\n".join(fill(line, names) for line in profile.reference_commands),
+            "CONSTRAINTS": "\n".join(f"- {fill_all(line, names)}" for line in profile.constraints),
+            "COMMANDS": "\n".join(fill_all(line, names) for line in profile.reference_commands),
             "STYLE": "\n".join(f"- {line}" for line in profile.style),
         },
     )

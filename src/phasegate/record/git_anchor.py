@@ -7,16 +7,26 @@ fresh clone has no such ref and starts anew; a repository that has it and lost i
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import msgspec
 
+from phasegate.cage.environment import safe_path
+from phasegate.cage.run import find_program, run
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.rules.chain import Head
+from phasegate.rules.visible_text import visible
 
 REF = "refs/phasegate/audit"
 _TIMEOUT_S = 60
+_OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "LC_ALL": "C",
+}
 
 
 class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,32 +60,15 @@ def write_anchor(git_dir: Path, anchor: Anchor) -> None:
 
 def _git(git_dir: Path, *arguments: str, given: bytes = b"") -> bytes:
     """Run git on a git directory of the user's with nothing of anybody's configuration that could start a program."""
-    command = [
-        "git",
-        f"--git-dir={git_dir}",
-        "-c",
-        "core.hooksPath=/dev/null",
-        "-c",
-        "core.fsmonitor=false",
-        *arguments,
-    ]
-    environment = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "LC_ALL": "C",
-    }
-    try:
-        result = subprocess.run(
-            command, input=given, capture_output=True, env=environment, timeout=_TIMEOUT_S, check=False
-        )
-    except FileNotFoundError as error:
-        raise EnvironmentUnavailable("git is not installed", "install git 2.31 or later") from error
-    except subprocess.TimeoutExpired as error:
-        raise EnvironmentUnavailable(f"git {arguments[0]} did not end within {_TIMEOUT_S} s") from error
-    if result.returncode:
-        why = result.stderr.decode(errors="replace").strip()
+    path = safe_path(os.environ.get("PATH", os.defpath))
+    program = find_program("git", path=path)
+    if program is None:
+        raise EnvironmentUnavailable("git is not installed", "install git 2.31 or later")
+    command = [program, f"--git-dir={git_dir.absolute()}", *_OPTIONS, *arguments]
+    result = run(command, cwd=Path("/"), env={**_ENVIRONMENT, "PATH": path}, stdin=given, timeout_s=_TIMEOUT_S)
+    if result.timed_out:
+        raise EnvironmentUnavailable(f"git {arguments[0]} did not end within {_TIMEOUT_S} s", "is the disk stuck?")
+    if not result.ok:
+        why = visible(result.stderr.decode(errors="replace").strip())
         raise StateConflict(f"git {arguments[0]} failed: {why}", "check the repository with: git fsck")
     return result.stdout

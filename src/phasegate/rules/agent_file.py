@@ -16,6 +16,7 @@ PROGRESS = "PROGRESS TRACKING (TASK LIST)"
 SELF_VALIDATION = "SELF-VALIDATION"
 OWN_TITLES = (PROMPTS, PROTOCOL)
 _BYTE_ORDER_MARK = "\ufeff"
+_TELLING_LINES = 3  # the end of a block that is quoted, by which an older text of ours is known as well
 
 
 class Section(NamedTuple):
@@ -34,8 +35,11 @@ class AgentFile(NamedTuple):
     sections: tuple[Section, ...]
 
 
-def read_agent_file(text: str) -> AgentFile:
-    """Take an agent file apart; one that ends inside a code fence or a comment has no place for a section."""
+def read_agent_file(text: str, due: Section | None = None) -> AgentFile:
+    """Take an agent file apart; one that ends inside a code fence or a comment has no place for a section.
+
+    Who knows the section that is due can tell its end from what the author wrote below it.
+    """
     mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
     lines = split_lines(text[len(mark) :])
     outline = _Outline(lines)
@@ -49,9 +53,17 @@ def read_agent_file(text: str) -> AgentFile:
     position = 0
     for start, end in outline.own_ranges():
         _join(kept, lines[position:start])
-        sections.append(_section(outline.titles[start], lines[start:end]))
+        title = outline.titles[start]
         position = end
+        if due is not None and due.title == title:
+            position = start + _own_length(lines[start:end], due.text)
+        sections.append(_section(title, lines[start:position]))
     _join(kept, lines[position:])
+    if _front_matter_length(kept) != _front_matter_length(lines):
+        raise ConfigError(
+            "a line `---` below our section would become a part of the front matter",
+            "write it as ***, or put a heading of its own above it",
+        )
     return AgentFile(text, mark, tuple(kept), tuple(sections))
 
 
@@ -184,6 +196,23 @@ def _front_matter_length(lines: Sequence[Line]) -> int:
 
 def _section(title: str, lines: Sequence[Line]) -> Section:
     return Section(title, "".join(f"{line.text}\n" for line in _without_last_blanks(lines)))
+
+
+def _own_length(lines: Sequence[Line], due: str) -> int:
+    """How many lines of a range are our section's: all, unless it ends in some line as the text that is due does."""
+    ours = [line.text for line in split_lines(due)]
+    end = _end_of(ours, [line.text for line in lines])
+    if end is None or read_kinds(lines[:end], 0).unclosed is not None:
+        return len(lines)
+    return len(lines) - len(_without_first_blanks(lines[end:]))
+
+
+def _end_of(ours: list[str], texts: list[str]) -> int | None:
+    if texts[: len(ours)] == ours:
+        return len(ours)
+    ending = ours[-_TELLING_LINES:]
+    ends = range(len(ending), len(texts) + 1)
+    return next((end for end in ends if texts[end - len(ending) : end] == ending), None)
 
 
 def _join(before: list[Line], after: Sequence[Line]) -> None:

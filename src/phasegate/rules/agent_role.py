@@ -11,13 +11,13 @@ from typing import NamedTuple
 from phasegate.errors import ConfigError
 from phasegate.rules.agent_file import PROMPTS, PROTOCOL, Section
 from phasegate.rules.next_steps import own_review
+from phasegate.rules.template import fill_all
 from phasegate.rules.workflow import invalid_phases, is_printable
 
 DISCOVER_ORCHESTRATOR = "discover-orchestrator"
 _KEYS = ("name", "role", "phases", "parent", "task")
 _ENTRY = re.compile(r"([a-z_]+)[ \t]*:(?:[ \t]+(.*))?$")
 _LIST_ITEM = re.compile(r"[ \t]*-[ \t]+(.*)$")
-_PLACEHOLDER = re.compile(r"\{\{([A-Z_]+)\}\}")
 
 
 class Kind(StrEnum):
@@ -58,19 +58,16 @@ def section_for(role: Role, texts: Mapping[str, str]) -> Section:
     if role.kind is Kind.ORCHESTRATOR:
         return Section(PROTOCOL, texts["prompt-emission-protocol"])
     if role.kind is Kind.SUB_AGENT:
-        return Section(PROMPTS, _fill(texts["sub-agent"], {"TASK": role.task, "PARENT": role.parent}))
+        return Section(PROMPTS, fill_all(texts["sub-agent"], {"TASK": role.task, "PARENT": role.parent}))
     if role.outside_workflows:
         return Section(PROMPTS, texts["discover-orchestrator"])
     if not role.phases:
         return Section(PROMPTS, texts["any-phase"])
-    blocks = [_fill(texts["phase-block"], {"PHASE": key, "REVIEW": own_review(key)}) for key in role.phases]
+    blocks = [fill_all(texts["phase-block"], {"PHASE": key, "REVIEW": own_review(key)}) for key in role.phases]
     keys = " or ".join(f"`phasegate next --phase {key}`" for key in role.phases)
-    return Section(PROMPTS, _fill(texts["phase-agent"], {"COMMANDS": keys, "BLOCKS": "\n".join(blocks).rstrip("\n")}))
-
-
-def _fill(text: str, values: Mapping[str, str]) -> str:
-    """Fill each placeholder once; a value is never read as a template."""
-    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
+    return Section(
+        PROMPTS, fill_all(texts["phase-agent"], {"COMMANDS": keys, "BLOCKS": "\n".join(blocks).rstrip("\n")})
+    )
 
 
 def _entries(lines: Sequence[str]) -> dict[str, list[str]]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 
 from phasegate.errors import ConfigError
+from phasegate.rules import repo_path
 from phasegate.rules.visible_text import visible
-
-LONGEST_PATH_BYTES = 1024
-LONGEST_NAME_BYTES = 255
 
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE | re.DOTALL)
@@ -20,7 +18,7 @@ def slug_problem(slug: str) -> str:
         return "is empty"
     if _SLUG.fullmatch(slug) is None:
         return "must be 1 to 100 letters, digits, dots, hyphens or underscores, beginning with a letter or digit"
-    return _part_problem(slug)
+    return _elsewhere(slug)
 
 
 def require_slug(slug: str, what: str = "feature slug") -> str:
@@ -32,29 +30,17 @@ def require_slug(slug: str, what: str = "feature slug") -> str:
 
 
 def path_problem(path: str) -> str:
-    """Why this is not plainly the path of one file below a folder; empty if it is (J01)."""
-    if not path:
-        return "is empty"
-    if not path.isprintable():
-        return "holds a control, invisible or undecodable character"
-    if "\\" in path or ":" in path:
-        return "holds a backslash or a colon: separate folders with /"
-    if path.startswith(("/", "~")):
-        return "is absolute: name it relative to the feature's folder"
-    if len(path.encode()) > LONGEST_PATH_BYTES:
-        return f"is longer than {LONGEST_PATH_BYTES} bytes"
-    return next((problem for part in path.split("/") if (problem := _part_problem(part))), "")
+    """Why this is not plainly the path of one file below a folder, on every system; empty if it is (J01, J03)."""
+    problem = repo_path.path_problem(path)
+    if problem is not None:
+        return problem
+    if ":" in path:
+        return "holds a colon"
+    return next((problem for part in path.split("/") if (problem := _elsewhere(part))), "")
 
 
-def _part_problem(part: str) -> str:
-    if part in ("", ".", ".."):
-        return "holds an empty, `.` or `..` part"
-    if len(part.encode()) > LONGEST_NAME_BYTES:
-        return f"has a part of more than {LONGEST_NAME_BYTES} bytes"
-    if part.casefold().rstrip(". ") in (".git", "git~1"):
-        return "names a git directory"
-    if part != part.strip() or part.endswith("."):
-        return "has a part that begins or ends with a blank, or ends with a dot"
-    if _DEVICE.fullmatch(part):
-        return "names a device on some systems"
-    return ""
+def _elsewhere(part: str) -> str:
+    """What some systems make of a name that is plain on this one."""
+    if part.endswith("."):
+        return "has a part that ends with a dot"
+    return "names a device on some systems" if _DEVICE.fullmatch(part) else ""

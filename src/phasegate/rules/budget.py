@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from phasegate.rules.hidden import visible
+from phasegate.rules.hidden import shown_name
 from phasegate.rules.prompt import ContextItem, ItemType, element
 from phasegate.rules.tokens import estimate_tokens
 from phasegate.rules.xml_text import carries, escape, spell
@@ -137,13 +137,13 @@ def shorten(name: str, text: str, unread_bytes: int, room_tokens: int, marker: s
     """The head of a text with the marker behind it, within the room; None if too little would be left to be of use."""
     total = _bytes(text) + unread_bytes
     room = room_tokens - _rendered_tokens(
-        marker.format(name=visible(name), shown=total, total=total, line=total), False
+        marker.format(name=shown_name(name), shown=total, total=total, line=total), False
     )
     head = _head(text, room) if room >= MIN_CUT_TOKENS else ""
     if not head:
         return None
     shown = _bytes(head)
-    note = marker.format(name=visible(name), shown=shown, total=total, line=head.count("\n"))
+    note = marker.format(name=shown_name(name), shown=shown, total=total, line=head.count("\n"))
     return Shortened(head + note, Cut(name, shown, total))
 
 

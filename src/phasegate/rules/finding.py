@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from phasegate.errors import ConfigError
+from phasegate.rules.visible_text import visible
 
 SHOWN_AT_MOST = 120
 
@@ -23,13 +24,6 @@ def shown(text: str, at_most: int = SHOWN_AT_MOST) -> str:
     """Foreign text in quotes, on one line, cut, with nothing in it that a terminal would obey (M01)."""
     cut = text if len(text) <= at_most else f"{text[:at_most]}..."
     return f"'{visible(cut)}'"
-
-
-def visible(text: str) -> str:
-    """The text with every character that cannot be seen written as an escape."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def refuse(path: str, findings: Iterable[Finding]) -> None:

@@ -77,7 +77,7 @@ def may_hide(raw: bytes) -> bool:
     )
 
 
-def visible(name: str) -> str:
+def shown_name(name: str) -> str:
     r"""A name that stays on its line and shows what it holds: `"a\u{202e}b"` where it would hide or break out."""
     return f'"{_UNSAFE.sub(_spelled, name)}"' if _UNSAFE.search(name) or name != name.strip() else name
 

@@ -16,6 +16,8 @@ import msgspec
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.work_package import State
 
+LONGEST_QUOTE = 200
+
 
 class Limits(msgspec.Struct, frozen=True):
     """How often things are tried."""
@@ -275,10 +277,15 @@ def _next_round(run: Run, findings: str) -> Run:
     if run.round >= run.limits.rounds:
         return _blocked(
             msgspec.structs.replace(run, findings=findings),
-            f"all {run.limits.rounds} review cycles are used up",
-            "read the findings of the last round, then resolve",
+            f"all {run.limits.rounds} review cycles are used up; the last finding: {_first_line(findings)}",
+            "read the findings (`status` says where), mend the package or its plan, then dispatch it again",
         )
     return _to_work(msgspec.structs.replace(run, round=run.round + 1, findings=findings))
+
+
+def _first_line(findings: str) -> str:
+    line = next((line.strip() for line in findings.splitlines() if line.strip()), "none was given")
+    return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}..."
 
 
 def _blocked(run: Run, reason: str, remediation: str) -> Run:

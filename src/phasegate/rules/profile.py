@@ -1,11 +1,10 @@
-"""Language profiles: what a kind of project needs, which one a repository is, and how its test runs are counted.
+"""Language profiles: what a kind of project needs, and which one a repository is.
 
 The profiles themselves are data (`prompts/profiles/*.toml`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from json import loads as read_json
 from tomllib import loads as read_toml
@@ -32,17 +31,6 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: tuple[Need, ...] = ()
 
 
-class Runner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a test runner says what it ran: the lines that do, and in them the numbers of tests that were not skipped.
-
-    Without `number`, each such line stands for one test.
-    """
-
-    name: str
-    line: str
-    number: str = ""
-
-
 class CoverageReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a coverage run leaves its report, and in which form."""
 
@@ -65,7 +53,6 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     style: tuple[str, ...]
     lock_files: tuple[str, ...]
     litter: tuple[str, ...]
-    runners: tuple[Runner, ...]
     coverage_reports: tuple[CoverageReport, ...]
     setup: tuple[Command, ...] = ()
     build: tuple[Command, ...] = ()
@@ -127,22 +114,3 @@ def _has_key(need: Need, text: str) -> bool:
     for part in need.key.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value not in (None, "", [])
-
-
-_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
-_LONGEST_LINE = 2_000
-
-
-def executed_tests(profile: Profile, output: str) -> int | None:
-    """How many tests a run carried out, passed and failed together; None if no known runner spoke: that is no proof."""
-    lines = [_COLOUR.sub("", line[:_LONGEST_LINE]) for line in output.split("\n")]
-    for runner in profile.runners:
-        speaks = re.compile(runner.line)
-        found = [line for line in lines if speaks.search(line)]
-        if found:
-            return len(found) if not runner.number else sum(_numbers(runner.number, line) for line in found)
-    return None
-
-
-def _numbers(pattern: str, line: str) -> int:
-    return sum(int(number) for number in re.findall(pattern, line) if len(number) < 10)

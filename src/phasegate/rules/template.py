@@ -104,6 +104,11 @@ def fill(template: str, values: Mapping[str, str], missing_note: str) -> Filled:
     return Filled(text, tuple(n for n in absent if n in VARIABLES), tuple(n for n in absent if n not in VARIABLES))
 
 
+def fill_all(text: str, values: Mapping[str, str]) -> str:
+    """A shipped text with every placeholder filled. One without a value is a mistake of ours, and a KeyError."""
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
+
+
 def variables_in(template: str) -> tuple[str, ...]:
     """The placeholders' names, each once, in order."""
     return tuple(dict.fromkeys(_PLACEHOLDER.findall(template)))

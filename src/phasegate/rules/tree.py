@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from phasegate.rules.hidden import visible
+from phasegate.rules.hidden import shown_name
 from phasegate.rules.tokens import estimate_tokens
 
 SHOWN = 60  # entries of one folder; the rest is counted
@@ -126,7 +126,7 @@ def _rows(folder: _Folder, depth: int, limit: int, phrases: FoldPhrases) -> list
     names = sorted(folder.folders)
     rows = [_folder_row(depth, name, folder.folders[name], phrases) for name in names[:limit]]
     room = limit - len(rows)
-    rows += [_Row(depth, visible(name)) for name in sorted(folder.files)[:room] if name]
+    rows += [_Row(depth, shown_name(name)) for name in sorted(folder.files)[:room] if name]
     rest = [folder.folders[name] for name in names[limit:]]
     files = sum(one.file_count for one in rest) + max(0, folder.own_count - room)
     if rest or files:
@@ -136,10 +136,10 @@ def _rows(folder: _Folder, depth: int, limit: int, phrases: FoldPhrases) -> list
 
 def _folder_row(depth: int, name: str, folder: _Folder, phrases: FoldPhrases) -> _Row:
     """A folder that holds nothing but one other is shown together with it: `src/main/`."""
-    parts = [visible(name)]
+    parts = [shown_name(name)]
     while not folder.files and len(folder.folders) == 1 and len(parts) < _JOINED:
         [(inner, folder)] = folder.folders.items()
-        parts.append(visible(inner))
+        parts.append(shown_name(inner))
     return _Row(depth, "/".join(parts) + "/", _counts(folder.file_count, folder.folder_count, phrases), folder)
 
 

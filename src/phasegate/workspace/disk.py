@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.errors import StateConflict
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK_BYTES = 1024**2
@@ -81,30 +83,46 @@ def folder_beneath(root: int, folder: str) -> Iterator[int]:
         os.close(descriptor)
 
 
+@contextmanager
+def _opened_plain_file(folder: int, name: str) -> Iterator[tuple[int, os.stat_result]]:
+    """A descriptor of a plain file with one name; OSError for anything else. It never waits at a pipe."""
+    descriptor = os.open(name, _FILE, dir_fd=folder)
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
+            raise OSError(f"{name} is no plain file with one name")
+        yield descriptor, about
+    finally:
+        os.close(descriptor)
+
+
+def _parts(descriptor: int, most: int) -> Iterator[bytes]:
+    while most > 0 and (part := os.read(descriptor, min(most, _CHUNK_BYTES))):
+        yield part
+        most -= len(part)
+
+
 def read_plain_file(folder: int, name: str, limit: int) -> bytes | None:
     """The bytes of a plain file with one name, or None for anything else, for more than `limit`, or if it changes."""
     try:
-        descriptor = os.open(name, _FILE, dir_fd=folder)
+        with _opened_plain_file(folder, name) as (descriptor, about):
+            content = b"".join(_parts(descriptor, about.st_size + 1)) if about.st_size <= limit else None
     except OSError:
         return None
+    return content if content is not None and len(content) == about.st_size else None
+
+
+def _id_of_plain_file(folder: int, name: str, size: int, hash_name: str) -> str | None:
+    """The id that git gives a file of a known size, read part by part; None if it is not there like that."""
+    found, left = _blob_hash(size, hash_name), size
     try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1 or about.st_size > limit:
-            return None
-        content = _read_up_to(descriptor, about.st_size + 1)
+        with _opened_plain_file(folder, name) as (descriptor, _):
+            for part in _parts(descriptor, size + 1):
+                found.update(part)
+                left -= len(part)
     except OSError:
         return None
-    finally:
-        os.close(descriptor)
-    return content if len(content) == about.st_size else None
-
-
-def _read_up_to(descriptor: int, most: int) -> bytes:
-    parts: list[bytes] = []
-    while most > 0 and (part := os.read(descriptor, min(most, _CHUNK_BYTES))):
-        parts.append(part)
-        most -= len(part)
-    return b"".join(parts)
+    return found.hexdigest() if left == 0 else None
 
 
 def read_beneath(root: int, path: str, limit: int) -> bytes | None:
@@ -117,10 +135,16 @@ def read_beneath(root: int, path: str, limit: int) -> bytes | None:
         return None
 
 
-def content_beneath(root: int, path: str, found: Found, limit: int) -> bytes | None:
-    """The bytes that git keeps of what was found: a file's content or a link's target; None if it has changed since."""
-    if found.link_target is None:
-        return read_beneath(root, path, limit)
+def content_as_seen(root: int, path: str, found: Found, hash_name: str) -> bytes:
+    """The bytes that git keeps of what was found, a file's content or a link's target, if it is still the same."""
+    is_file = found.link_target is None
+    content = read_beneath(root, path, found.size) if is_file else _link_target(root, path)
+    if content is None or blob_id(content, hash_name) != found.object_id:
+        raise StateConflict(f"{path!a} changed after it was checked", "Something still writes there: dispatch again.")
+    return content
+
+
+def _link_target(root: int, path: str) -> bytes | None:
     folder, _, name = path.rpartition("/")
     try:
         with folder_beneath(root, folder) as descriptor:
@@ -140,10 +164,8 @@ def look(folder: int, name: str, about: os.stat_result, hash_name: str, limits: 
         return Found(HARD_LINK)
     if about.st_size > limits.file_bytes:
         raise LimitReached(f"a file of {about.st_size} bytes: {name!a}", limits.file_bytes)
-    content = read_plain_file(folder, name, limits.file_bytes)
-    if content is None:
-        return Found(UNREADABLE)
-    return Found(_git_mode(about.st_mode), blob_id(content, hash_name), len(content))
+    object_id = _id_of_plain_file(folder, name, about.st_size, hash_name)
+    return Found(UNREADABLE) if object_id is None else Found(_git_mode(about.st_mode), object_id, about.st_size)
 
 
 def _git_mode(mode: int) -> str:
@@ -155,6 +177,10 @@ def _git_mode(mode: int) -> str:
 
 def blob_id(content: bytes, hash_name: str) -> str:
     """The id of a blob, over the raw bytes."""
-    found = hashlib.new(hash_name, b"blob %d\0" % len(content), usedforsecurity=False)
+    found = _blob_hash(len(content), hash_name)
     found.update(content)
     return found.hexdigest()
+
+
+def _blob_hash(size: int, hash_name: str) -> hashlib._Hash:
+    return hashlib.new(hash_name, b"blob %d\0" % size, usedforsecurity=False)

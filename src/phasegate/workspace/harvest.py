@@ -18,7 +18,7 @@ from phasegate.errors import StateConflict
 from phasegate.workspace.agent_git import copy_objects
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation
 from phasegate.workspace.checkout import Checkout, Record, find_checkout, opened_root, records_folder, write_record
-from phasegate.workspace.disk import Found, LimitReached, Limits, blob_id, content_beneath
+from phasegate.workspace.disk import LimitReached, Limits, content_as_seen
 from phasegate.workspace.git import GitFailed
 from phasegate.workspace.history import AgentCommit
 from phasegate.workspace.lock import RepositoryLock, checkout_lock, repository_lock
@@ -70,7 +70,7 @@ def harvest(
             raise StateConflict(f"{checkout.folder} was replaced meanwhile", "Dispatch again.")
         current = _settled(current)
         commits, note = _replayable(current, seen, allowed, limits)
-        _store_disk(current, seen, allowed, limits)
+        _store_disk(current, seen, allowed)
         with repository_lock(checkout.repository) as lock:
             return _Work(current, seen, allowed, committer, title).join(lock, commits, note)
 
@@ -91,19 +91,13 @@ def _noted(record: Record, checkout: Checkout, tip: str, taken: str) -> Record:
     return record
 
 
-def _store_disk(checkout: Checkout, seen: Observation, allowed: Callable[[str], bool], limits: Limits) -> None:
+def _store_disk(checkout: Checkout, seen: Observation, allowed: Callable[[str], bool]) -> None:
     """Store the files that were seen. One that is another now was written to after it was judged."""
     found = {path: one for path, one in seen.versions.items() if one is not None and can_be_taken(one)}
+    hash_name = checkout.repository.hash_name
     with opened_root(checkout.record) as root:
-        contents = (_content(root, path, found[path], checkout, limits) for path in found if allowed(path))
+        contents = (content_as_seen(root, path, one, hash_name) for path, one in found.items() if allowed(path))
         write_blobs(checkout.repository, contents)
-
-
-def _content(root: int, path: str, found: Found, checkout: Checkout, limits: Limits) -> bytes:
-    content = content_beneath(root, path, found, limits.file_bytes)
-    if content is None or blob_id(content, checkout.repository.hash_name) != found.object_id:
-        raise StateConflict(f"{path!a} changed after it was checked", "Something still writes there: dispatch again.")
-    return content
 
 
 def _replayable(

@@ -14,7 +14,7 @@ from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository
 from phasegate.workspace.trees import RAW, Difference, parse_raw, raw_entry
 
-_TIMEOUT_S = 60.0  # a tree can be made to unfold without end
+_TIMEOUT_S = 20.0  # a tree can be made to unfold without end
 _OUTPUT_BYTES = 64 * 1024**2
 _LONGEST_MESSAGE = 64 * 1024
 _SIGNED = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<when>\d{1,12}) (?P<zone>[+-]\d{4})")

@@ -25,7 +25,7 @@ from phasegate.workspace.checkout import (
 )
 from phasegate.workspace.disk import opened_folder
 from phasegate.workspace.git import Identity, git
-from phasegate.workspace.lock import checkout_lock
+from phasegate.workspace.lock import checkout_lock, repository_lock
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.planting import Seedling, mend_files, write_agents_git, write_files
 from phasegate.workspace.removal import removal_room, remove_tree
@@ -62,7 +62,8 @@ def make(repository: Repository, assignment: Assignment, terms: Terms, begin: Be
     home = terms.worktrees or repository.root / WORKTREES
     if not home.is_dir():
         home.mkdir(parents=True, exist_ok=True)
-        keep_out_of_git(repository, home)
+        with repository_lock(repository):
+            keep_out_of_git(repository, home)
     folder, staging = home / assignment.name, home / f".new-{assignment.name}"
     if folder.exists() or folder.is_symlink():
         raise StateConflict(f"{folder} is there, and was not made by us", "Move it away, and dispatch again.")

@@ -131,7 +131,13 @@ class Movement:
         self._place = repository.place(index, checkout.folder, raw=False)
 
     def forward(self) -> Obstacle | None:
-        """Write the files of the new commit, or say what is in the way; then nothing was changed."""
+        """Write the files of the new commit, or say what is in the way."""
+        try:
+            return self._forward()
+        except GitFailed as error:  # an index of a kind that only the person's own git can read, for instance
+            return Obstacle(self._checkout.folder, error.message)
+
+    def _forward(self) -> Obstacle | None:
         own_index = self._checkout.git_dir / "index"
         if self._settings.sparse or not own_index.is_file():
             return Obstacle(self._checkout.folder, "a sparse checkout, or one without an index, is not moved by us")
@@ -140,10 +146,7 @@ class Movement:
         obstacle = self._in_the_way(changes) or self._filtered(changes)
         if obstacle is not None:
             return obstacle
-        try:
-            self._read_tree(self._old, self._new)
-        except GitFailed as error:
-            return Obstacle(self._checkout.folder, error.message)
+        self._read_tree(self._old, self._new)
         self._publish()
         return None
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ NOBODY = Identity("Phasegate", "phasegate@localhost")
 # Bytes are stored and written as they are (D12): this file wins over every `.gitattributes` of a tree.
 RAW_ATTRIBUTES = "* -text !eol -ident -filter !working-tree-encoding !crlf\n"
 _READ_AT_ONCE_BYTES = 512 * 1024**2
+_LEFT_FOR_S = 24 * 3600
 
 
 class Repository(NamedTuple):
@@ -109,14 +112,20 @@ def keep_out_of_git(repository: Repository, folder: Path) -> None:
     line = f"/{folder.relative_to(repository.root)}/"
     text = exclude.read_text() if exclude.exists() else ""
     if line not in text.splitlines():
-        exclude.write_text(text + ("" if not text or text.endswith("\n") else "\n") + line + "\n")
+        fresh = exclude.with_name("exclude.phasegate")
+        fresh.write_text(text + ("" if not text or text.endswith("\n") else "\n") + line + "\n")
+        fresh.replace(exclude)
 
 
 @contextmanager
 def temporary_folder(repository: Repository) -> Iterator[Path]:
-    """A folder that no agent can reach, gone afterwards."""
+    """A folder that no agent can reach, gone afterwards. What a dead process left is gone after a day."""
     home = repository.ours / "tmp"
     home.mkdir(parents=True, exist_ok=True)
+    for left in home.iterdir():
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - _LEFT_FOR_S:
+                shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=home) as room:
         yield Path(room)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from phasegate.errors import StateConflict
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout, opened_root
-from phasegate.workspace.disk import Limits, blob_id, content_beneath
+from phasegate.workspace.disk import Limits, content_as_seen
 from phasegate.workspace.lock import repository_lock
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits
 from phasegate.workspace.refs import BRANCHES, SAVED, Move, move_refs
@@ -34,11 +34,16 @@ def save(checkout: Checkout, signature: Signature, *, limits: Limits = DEFAULT_L
     on_disk = _on_disk(seen)
     left_out = tuple(sorted(path for path, found in seen.versions.items() if not can_be_taken(found)))
     on_branch = versions(differences(repository.place(), checkout.start, head))
-    shared = {} if checkout.assignment.agent_index is None else on_branch  # what other agents did is on the branch only
-    if {**shared, **on_disk} == on_branch and not left_out:
+    if not left_out and not _unsaved(checkout, on_disk, on_branch):
         return None
-    commit = _commit(checkout, seen, on_disk, head, signature, limits)
+    commit = _commit(checkout, seen, on_disk, head, signature)
     return Saved(_keep(repository, checkout.assignment.name, commit), commit, left_out)
+
+
+def _unsaved(checkout: Checkout, on_disk: dict[str, Version | None], on_branch: dict[str, Version | None]) -> bool:
+    """Whether the disk holds something that the branch has not, or has taken back something that it has from here."""
+    new = any(path not in on_branch or on_branch[path] != version for path, version in on_disk.items())
+    return new or any(path in on_branch and path not in on_disk for path in checkout.record.paths)
 
 
 def _on_disk(seen: Observation) -> dict[str, Version | None]:
@@ -52,19 +57,13 @@ def _commit(
     on_disk: dict[str, Version | None],
     head: str,
     signature: Signature,
-    limits: Limits,
 ) -> str:
     """A commit of the whole state upon the start. The branch is a second parent: it may be moved back after this."""
+    hash_name = checkout.repository.hash_name
+    found = ((path, seen.versions[path]) for path in on_disk)
     with opened_root(checkout.record) as root:
-        for path in on_disk:
-            found = seen.versions[path]
-            content = None if found is None else content_beneath(root, path, found, limits.file_bytes)
-            if found is not None and (
-                content is None or blob_id(content, checkout.repository.hash_name) != found.object_id
-            ):
-                raise StateConflict(f"{path!a} changes while it is saved", "Something still writes there: try again.")
-            if content is not None:
-                write_blobs(checkout.repository, [content])
+        contents = (content_as_seen(root, path, one, hash_name) for path, one in found if one is not None)
+        write_blobs(checkout.repository, contents)
     parents = (checkout.start,) if head == checkout.start else (checkout.start, head)
     message = f"Saved work of {checkout.assignment.name}"
     plan = NewCommit(parents, signature, signature, message, on_disk)

@@ -169,7 +169,10 @@ class _Look(_Walk):
         self._bytes = 0
 
     def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: State) -> None:
-        now = self._looked(descriptor, name, about)
+        known = self._limits._replace(
+            file_bytes=max(self._limits.file_bytes, was[3])
+        )  # one may be large from the start
+        now = self._looked(descriptor, name, about, known)
         if (now.mode, now.object_id) != entry_of(was):
             self._keep(path, now)
 
@@ -179,23 +182,23 @@ class _Look(_Walk):
         elif self._ignores(path, is_folder):
             self.ignored.append(path)
         elif not is_folder:
-            self._keep(path, self._looked(descriptor, name, os.stat(name, dir_fd=descriptor, follow_symlinks=False)))
+            about = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            self._keep(path, self._looked(descriptor, name, about, self._limits))
         elif _is_repository(descriptor, name):
             self._keep(path, Found("160000"))
         else:
             self._descend(descriptor, name, path, depth)
 
-    def _looked(self, descriptor: int, name: str, about: os.stat_result) -> Found:
+    def _looked(self, descriptor: int, name: str, about: os.stat_result, limits: Limits) -> Found:
         if about.st_dev != self._device:
             return Found(OTHER_DEVICE)
-        found = look(descriptor, name, about, self._start.hash_name, self._limits)
-        self._bytes += found.size
-        if self._bytes > self._limits.total_bytes:
-            raise LimitReached("changed files together, in bytes", self._limits.total_bytes)
-        return found
+        return look(descriptor, name, about, self._start.hash_name, limits)
 
     def _keep(self, path: str, found: Found) -> None:
         self.found[path] = found
+        self._bytes += found.size
+        if self._bytes > self._limits.total_bytes:
+            raise LimitReached("changed files together, in bytes", self._limits.total_bytes)
         if len(self.found) > self._limits.files:
             raise LimitReached("new or changed files", self._limits.files)
 

@@ -279,6 +279,17 @@ def test_more_than_a_limit_is_a_value_that_names_it(checkout: Checkout, limits: 
     assert what in found.what
 
 
+def test_a_file_that_is_large_from_the_start_is_no_limit(checkout: Checkout) -> None:
+    seen = observe(checkout, limits=Limits(file_bytes=5))
+    assert isinstance(seen, Observation)
+    assert seen.changes == ()
+    write(checkout.folder, {"src/login.py": "def login(): pass\n"})
+    seen = observe(checkout, limits=Limits(file_bytes=5))
+    assert isinstance(seen, Observation)
+    assert [change.path for change in seen.changes] == ["src/login.py"]
+    take_over(checkout, ["src/login.py"])
+
+
 def test_a_change_is_judged_by_the_scope(checkout: Checkout) -> None:
     write(checkout.folder, {"src/login.py": "in scope\n", "src/auth.py": "out of scope\n"})
     violations = judge(seen_in(checkout).changes, Scope(["src/login.py"]), seen_in(checkout).tracked)

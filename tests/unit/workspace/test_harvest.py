@@ -10,6 +10,7 @@ from phasegate.errors import StateConflict
 from phasegate.workspace.checkout import Checkout, Record, find_checkout, records_folder, write_record
 from phasegate.workspace.harvest import Contested, Harvest, harvest, named
 from phasegate.workspace.repository import Repository
+from phasegate.workspace.upkeep import Removed, remove_checkout
 from support.git_project import (
     SLUG,
     US,
@@ -218,6 +219,17 @@ def test_the_work_of_several_agents_joins_on_one_branch(repository: Repository) 
     _commit(first, "WP01: models again", {"src/models.py": "m2\n"})
     done = take_over(first, lambda path: True)
     assert show(repository, done.tip, "src/views.py") == b"v\n"  # what the other one did stays
+
+
+def test_nothing_is_saved_of_several_agents_when_all_was_harvested(repository: Repository) -> None:
+    agents = [make_checkout(repository, "WP01", index) for index in (0, 1)]
+    for index, agent in enumerate(agents):
+        write(agent.folder, {f"src/part{index}.py": "x\n"})
+        take_over(agent, [f"src/part{index}.py"])
+    for agent in agents:
+        current = find_checkout(repository, agent.assignment)
+        assert current is not None
+        assert remove_checkout(current, US) == Removed(None)
 
 
 @pytest.mark.demand("D11.b")

@@ -209,6 +209,14 @@ def test_a_sparse_checkout_stops_the_merge(repository: Repository) -> None:
     assert "sparse" in stopped.reason
 
 
+def test_an_index_that_only_the_persons_git_can_read_stops_the_merge(repository: Repository) -> None:
+    git(repository.root, "update-index", "--split-index")
+    before = _state(repository)
+    stopped = finish_merge(repository, _prepared(repository))
+    assert isinstance(stopped, Obstacle)
+    assert _state(repository) == before
+
+
 @pytest.mark.demand("D5.b")
 def test_a_conflict_is_a_value_that_names_the_files(repository: Repository) -> None:
     write(repository.root, {"src/login.py": "base moved\n"})

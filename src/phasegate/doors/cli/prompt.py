@@ -18,7 +18,7 @@ from phasegate.prompts.templates import project_root
 from phasegate.record.location import locate
 from phasegate.rules.artifact_path import require_slug
 from phasegate.rules.budget import Cut, Kind, Piece
-from phasegate.rules.hidden import Hidden, visible
+from phasegate.rules.hidden import Hidden, shown_name
 from phasegate.rules.phase import required_artifacts
 from phasegate.rules.template import prefix_of
 from phasegate.rules.workflow import WORKFLOWS
@@ -137,8 +137,8 @@ def _plain(assembled: Assembled) -> dict[str, object]:
 def _tell(left_out: Sequence[str] = (), cut: Sequence[Cut] = (), hidden: Sequence[Hidden] = ()) -> None:
     """Say on stderr what the prompt says about itself, in full."""
     for name in left_out:
-        click.echo(f"left out: {visible(name)}", err=True)
+        click.echo(f"left out: {shown_name(name)}", err=True)
     for one in cut:
-        click.echo(f"cut: {visible(one.name)}, {one.shown_bytes} of {one.total_bytes} bytes are shown", err=True)
+        click.echo(f"cut: {shown_name(one.name)}, {one.shown_bytes} of {one.total_bytes} bytes are shown", err=True)
     for found in hidden:
-        click.echo(f"hidden character: {visible(found.item)}, line {found.line}: {found.character}", err=True)
+        click.echo(f"hidden character: {shown_name(found.item)}, line {found.line}: {found.character}", err=True)

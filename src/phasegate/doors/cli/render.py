@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from phasegate.errors import ConfigError
+from phasegate.rules.visible_text import visible
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +30,7 @@ def show(data: object, text: str, as_json: bool) -> None:
 
 def printable(text: object) -> str:
     """A file name, or any text from outside, without what could steer a terminal or break a line (M01)."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
+    return visible(str(text))
 
 
 def current_folder() -> Path:

@@ -12,8 +12,9 @@ from types import FrameType
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.live_view import LiveView
 from phasegate.doors.cli.render import json_option, show
-from phasegate.doors.cli.telling import Teller, as_data, standing
+from phasegate.doors.cli.telling import Teller, as_data, remarks_to, standing
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes, drive
 from phasegate.engine.feature_journal import read_feature
@@ -93,12 +94,16 @@ def carry_on(
     project: Project, store: Store, slug: str, wishes: Wishes, as_json: bool, *, from_start: bool = False
 ) -> int:
     """Drive a feature and tell what happens."""
-    teller = Teller(quiet=as_json)
+    teller = Teller(quiet=as_json, view=LiveView())
     if from_start and not as_json:
         begun = read_feature(store, slug)
         assert begun is not None
         click.echo(orders.outlook(begun), err=True)
-    with _interruptible() as cancelled, following(store, slug, teller, from_now=not from_start):
+    with (
+        remarks_to(teller),
+        _interruptible() as cancelled,
+        following(store, slug, teller, teller.look, from_now=not from_start),
+    ):
         feature = drive(project, store, slug, wishes, cancelled)
     if as_json:
         show(as_data(feature), "", as_json)
