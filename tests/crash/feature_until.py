@@ -77,7 +77,7 @@ def _telling(payload: bytes) -> Iterator[str]:
 
 def live(root: Path, mortal: MortalStore) -> None:
     """Go on from wherever the run stands, as `phasegate run --merge` does."""
-    Store.append = lambda *arguments: mortal.append(*arguments)  # type: ignore[method-assign]
+    Store.append = lambda *arguments: mortal.append(*arguments)  # type: ignore[method-assign] # noqa: PLW0108 - no bound method: it gets the store
     project = open_project(root)
     with opened_store(project) as store:
         slug = SLUG if store.workflows() else orders.start(project, store, TYPE, DESCRIPTION)

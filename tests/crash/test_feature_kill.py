@@ -1,4 +1,4 @@
-"""`kill -9` of a run at every recorded step (F01, F03, W5): the next one goes on to the same end, nothing is done twice."""
+"""`kill -9` of a run at every recorded step (F01, F03, W5): the next one goes on to the same end."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ class Limits(msgspec.Struct, frozen=True):
     rounds: int = 5
     retries: int = 3
     agents: int = 1
+    pauses: int = MOST_PAUSES
 
 
 class End(StrEnum):
@@ -220,7 +221,7 @@ def _after_job(run: Run, job: JobStarted, ended: JobEnded) -> Run:
             return run
         case End.TRANSIENT if owed.retries < run.limits.retries:
             return _still_owed(run, msgspec.structs.replace(owed, retries=owed.retries + 1, reason=ended.reason))
-        case End.LIMITED if owed.pauses < MOST_PAUSES:
+        case End.LIMITED if owed.pauses < run.limits.pauses:
             return _still_owed(run, msgspec.structs.replace(owed, pauses=owed.pauses + 1, reason=ended.reason))
         case End.UNREADABLE if not owed.asked_again:
             return _still_owed(run, msgspec.structs.replace(owed, asked_again=True, reason=ended.reason))
