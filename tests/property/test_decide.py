@@ -28,8 +28,8 @@ from phasegate.rules.work_package import State
 from support.feature_model import ORDERS, World, after, anything, begin, is_earned, key, outcomes
 
 P, K, R, C = Work.PLANNING, Work.PACKAGES, Work.REVIEW, Work.COMMANDS
-SMALL = Limits(revisions=2, retries=1, parallel=2)
-SMALLEST = Limits(revisions=1, retries=0, parallel=1)
+SMALL = Limits(revisions=2, retries=1, parallel=2, pauses=1)
+SMALLEST = Limits(revisions=1, retries=0, parallel=1, pauses=0)
 
 
 class Case(NamedTuple):
@@ -43,8 +43,8 @@ CASES = [
     Case((C,), SMALLEST, "test-run"),
     Case((C, R), SMALLEST, "test-run"),
     Case((P, K), SMALLEST),
-    Case((K, R), Limits(2, 0, 1)),
-    Case((K, C), Limits(2, 0, 1)),
+    Case((K, R), Limits(2, 0, 1, 0)),
+    Case((K, C), Limits(2, 0, 1, 0)),
     Case((P, K, R), SMALLEST),
 ]
 
