@@ -158,6 +158,18 @@ def test_a_run_killed_from_outside_at_any_moment_comes_to_the_same_end(
 
 
 @pytest.mark.long
+@pytest.mark.demand("W5.a", "W5.b", "W5.c", "W2.c", "D4.c")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_run_killed_wherever_it_is_about_to_do_something_comes_to_the_same_end(
+    tmp_path: Path, undisturbed: Effects, part: int
+) -> None:
+    """Between the records, too: before each program that is started and each change of a folder (F02)."""
+    run = make_feature_run(tmp_path)
+    assert len(lives(run, "doing", f"{part}/{PARTS}")["died"]) > STEPS
+    check_same_end(run, undisturbed)
+
+
+@pytest.mark.long
 @pytest.mark.demand("W5.a", "W5.b", "W5.c", "W2.c")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("part", range(STEPS))
@@ -168,4 +180,25 @@ def test_a_run_killed_at_one_recorded_step_comes_to_the_same_end(
     run = make_feature_run(tmp_path)
     assert lives(run, when, undisturbed["steps"][part])["died"] == [undisturbed["steps"][part]]
     lives(run, "never", "-")
+    check_same_end(run, undisturbed)
+
+
+@pytest.mark.demand("W5.a", "W4.i", "W8.g")
+def test_a_lock_file_of_somebody_else_is_named_and_left_alone(tmp_path: Path, undisturbed: Effects) -> None:
+    """Nobody can prove that its owner is dead (F04). The files are as they were; without it the run goes on."""
+    run = make_feature_run(tmp_path)
+    lives(run, "moving", "main")
+    for name, code in (("HEAD.lock", 4), ("index.lock", 1)):
+        foreign = run.root / ".git" / name
+        stale = run.root / ".git/index.lock"
+        stale.unlink(missing_ok=True)
+        foreign.write_text("somebody's")
+        refused = run.run("run", "--merge")
+        assert (refused.returncode, name in refused.stdout + refused.stderr) == (code, True), refused
+        assert foreign.read_text() == "somebody's"
+        assert run.git("log", "--format=%s", "main") == "Begin"
+        foreign.unlink()
+        assert run.git("status", "--porcelain") == ""
+    assert run.run("resolve", "its git had died").returncode == 0
+    assert run.run("run", "--merge").returncode == 0
     check_same_end(run, undisturbed)
