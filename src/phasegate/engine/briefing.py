@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
-from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
+from phasegate.agents.port import NOTHING
+from phasegate.engine.context_documents import context_documents
 from phasegate.engine.jobs import Assigned
+from phasegate.engine.phase_briefs import role_piece
 from phasegate.engine.project import new_id
-from phasegate.engine.staffing import member_for
+from phasegate.engine.staffing import Member, member_for
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.package_run import Action, Run, Step
 from phasegate.workspace.log import diff_text
 
-IMPLEMENTATION = "06-implementation"
+
+def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Collection[str]) -> Member:
+    """The agent that implements, or that reviews: an entry for the phase names the one that implements."""
+    return member_for(place.project, step, place.phase if step is Step.IMPLEMENT else "", wanted, resting)
 
 
 def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
     """A new job for what is to be done next, in this folder."""
-    member = member_for(place.project, action.step, IMPLEMENTATION, wanted, place.store.resting(time.time()))
+    member = agent_for(place, action.step, wanted, place.store.resting(time.time()))
     job, slug = new_id(), place.package.feature_slug
     document = folder / place.document_name
     document.write_text(place.document, encoding="utf-8")
@@ -34,7 +39,7 @@ def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str 
         feature=slug,
         work=place.package,
         phase=str(action.step),
-        workflow_phase=IMPLEMENTATION,
+        workflow_phase=place.phase,
         round=action.round,
         rounds=run.limits.rounds,
         checkout=folder,
@@ -42,8 +47,9 @@ def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str 
         instructions=instructions(action.step, _values(place, run, action, job, share)),
         pieces=tuple(_pieces(place, run, action, folder)),
         paths=tuple(place.blobs_of(place.start())),
-        context=tuple(one.path for one in _documents(place, folder)),
+        context=tuple(one.path for one in context_documents(place.project, slug, place.start(), folder)),
         share=share,
+        scope=place.scope(action.owed.agent_index) if action.step is Step.IMPLEMENT else NOTHING,
     )
 
 
@@ -74,19 +80,15 @@ def _note(action: Action, share: Share | None) -> str:
 
 
 def _pieces(place: Workplace, run: Run, action: Action, folder: Path) -> Iterator[Piece]:
-    """What the agent is shown besides the code: the package, the feature's documents, the findings."""
+    """What the agent is shown besides the code: its role, the package, the feature's documents, the findings."""
+    yield from role_piece(place.phase)
     yield Piece(Kind.TASKS, place.document_name, place.document)
-    yield from role_of_phase(IMPLEMENTATION)
-    for document in _documents(place, folder):
+    for document in context_documents(place.project, place.package.feature_slug, place.start(), folder):
         yield Piece(Kind.ARTIFACT, document.name, document.text)
     if action.step is Step.REVIEW:
         yield from _about_the_work(place, run)
     if run.findings:
         yield Piece(Kind.FINDINGS, f"findings-{action.round - 1}.md", run.findings)
-
-
-def _documents(place: Workplace, folder: Path) -> tuple[ContextDocument, ...]:
-    return context_documents(place.project, place.package.feature_slug, place.start(), folder)
 
 
 def _about_the_work(place: Workplace, run: Run) -> Iterator[Piece]:

@@ -22,7 +22,6 @@ from phasegate.errors import StateConflict
 from phasegate.record.lock import feature_lock
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
-from phasegate.record.view import write_view
 from phasegate.rules.decide import Feature, Step, decide
 from phasegate.rules.feature_events import Advanced, CompletionAsked, PackageEnded, PackageStarted, Retried
 from phasegate.rules.work_package import State
@@ -50,6 +49,7 @@ def at_work(project: Project, store: Store, slug: str, command: str) -> Iterator
         journal = FeatureJournal(project, store, slug)
         if not journal.is_begun:
             raise StateConflict(f"feature {slug} has no workflow", 'begin one: start feature "..."')
+        journal.choose()  # whatever became of the view, the store is right
         try:
             yield journal
         finally:
@@ -87,7 +87,6 @@ class _Drive:
         return self._feature.workflow.feature
 
     def go(self) -> Feature:
-        write_view(self._project.root, self._feature.workflow)  # whatever became of the view, the store is right
         if self._feature.workflow.active:
             open_feature(self._project.repository, self._slug, self._feature.base)
             for folder in (self._project.worktrees, self._project.root / ".isdlc"):

@@ -14,7 +14,7 @@ import msgspec
 
 from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
-from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished, Harness, Task, Usage
+from phasegate.agents.port import NOTHING, AgentConfig, AgentReport, Ending, Finished, Harness, Task, Usage
 from phasegate.agents.sign_in import lent
 from phasegate.agents.spool import Spool
 from phasegate.agents.table import harness_of
@@ -40,6 +40,7 @@ from phasegate.rules.answer import Answer, blockers_in, parse_answer
 from phasegate.rules.budget import Piece
 from phasegate.rules.package_run import End
 from phasegate.rules.result import Response, check_result
+from phasegate.rules.scope import Scope
 from phasegate.rules.spending import Caps, reached
 from phasegate.rules.trail import Action, Done, Source, Value
 from phasegate.rules.work_package import WorkPackage
@@ -68,6 +69,7 @@ class Assigned(NamedTuple):
     context: tuple[Path, ...] = ()  # the documents that the envelope names
     share: Share | None = None
     documents: tuple[str, ...] = ()  # to be written by a planner: their skeletons are in the prompt
+    scope: Scope = NOTHING  # what it may change
 
     @property
     def work_id(self) -> str:
@@ -215,6 +217,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
         phase=assigned.phase,
         workflow_phase=assigned.workflow_phase,
         round=assigned.round,
+        scope=assigned.scope,
     )
 
 
@@ -231,7 +234,10 @@ def _judged(assigned: Assigned, report: AgentReport, finished: Finished) -> Ende
 def _strayed(ended: Ended, changed: Sequence[str]) -> Ended:
     paths = ", ".join(changed[:MOST_NAMED]) + (f" and {len(changed) - MOST_NAMED} more" * (len(changed) > MOST_NAMED))
     reason = f"File scope violation: changed outside the worktree: {paths}"
-    remedy = "see who changed it, put it back, then resolve; a sandbox would have kept an agent from it"
+    remedy = (
+        "without a sandbox it cannot be told who did it: if it was you, dispatch again; if not, put it back first "
+        "(bubblewrap, once installed, keeps agents from it)"
+    )
     return ended._replace(end=End.BLOCKED, reason=reason, remediation=remedy)
 
 

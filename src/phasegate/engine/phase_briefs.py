@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from phasegate.engine.context_documents import role_of_phase
+from phasegate.agents.port import NOTHING
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.jobs import Assigned
 from phasegate.engine.project import Project, new_id
 from phasegate.engine.staffing import Member
+from phasegate.prompts.agent_files import file_of_phase
 from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.decide import ROLES, Feature, Step
 from phasegate.rules.phase import Work
+from phasegate.rules.scope import Scope
 from phasegate.workspace.log import blobs_of, diff_text
 from phasegate.workspace.merge import fork_point
 
@@ -45,11 +47,16 @@ def brief(project: Project, feature: Feature, step: Step, folder: Path, commit: 
         pieces=tuple(_pieces(branch, feature, step, commit)),
         paths=tuple(path for path in blobs_of(project.repository, commit) if not _is_of_features(project, path)),
         documents=documents if step in (Step.WRITE, Step.ARCHIVE) else (),
+        scope=write_scope(project, branch, step) if step in (Step.WRITE, Step.ARCHIVE) else NOTHING,
     )
 
 
-def write_scope(branch: Branch, step: Step) -> tuple[str, ...]:
+def write_scope(project: Project, branch: Branch, step: Step) -> Scope:
     """What the writer of a step may change (W8)."""
+    return Scope(_writable(branch, step), lock_files=(), litter=project.config.run.tool_litter)
+
+
+def _writable(branch: Branch, step: Step) -> tuple[str, ...]:
     return (CHANGELOG, branch.folder) if step is Step.ARCHIVE else (branch.folder,)
 
 
@@ -69,7 +76,7 @@ def _facts(branch: Branch, feature: Feature, step: Step) -> Mapping[str, str]:
         "ROUNDS": str(feature.limits.revisions),
         "BASE": feature.base,
         "KIND": note(kind, PHASE=phase),
-        "SCOPE": ", ".join(write_scope(branch, step)),
+        "SCOPE": ", ".join(_writable(branch, step)),
         "NOTE": "\n".join(_notes(feature)),
     }
 
@@ -84,7 +91,7 @@ def _notes(feature: Feature) -> Iterator[str]:
 
 def _pieces(branch: Branch, feature: Feature, step: Step, commit: str) -> Iterator[Piece]:
     """The context, in no order: its kind says where each piece stands."""
-    yield from role_of_phase(feature.phase.key)
+    yield from role_piece(feature.phase.key)
     yield Piece(Kind.ARTIFACT, "request.md", _request(feature))
     named = {name: blob for name, blob in branch.documents(commit).items() if _is_shown(name)}
     for name, text in branch.read(named).items():
@@ -98,6 +105,12 @@ def _pieces(branch: Branch, feature: Feature, step: Step, commit: str) -> Iterat
         yield Piece(Kind.REVISED, "evidence.md", feature.report)
     if feature.findings:
         yield Piece(Kind.FINDINGS, f"findings-{max(1, _round(feature) - 1)}.md", feature.findings)
+
+
+def role_piece(phase: str) -> Iterator[Piece]:
+    """The agent file of the phase, which is the job description (N10)."""
+    if (file := file_of_phase(phase)) is not None:
+        yield Piece(Kind.ROLE, file.name, file.text)
 
 
 def _request(feature: Feature) -> str:

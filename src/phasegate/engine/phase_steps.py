@@ -188,7 +188,7 @@ class PhaseSteps:
     @property
     def _scope(self) -> Scope:
         step = Step.ARCHIVE if self._feature.closing else Step.WRITE
-        return Scope(write_scope(self.branch, step), lock_files=(), litter=self._project.config.run.tool_litter)
+        return write_scope(self._project, self.branch, step)
 
     def _take_over(self, checkout: Checkout, look: Observation) -> None:
         scope, work = self._scope, self._assignment.work
@@ -237,7 +237,10 @@ class PhaseSteps:
         return Plans(self._project, self._store, self._feature, created)
 
     def _commands(self) -> None:
-        commands = self._feature.phase.commands
+        """A phase that has no command may have been given some since: that is what its stop asks for."""
+        phase = self._feature.phase
+        own = self._project.config.phases.get(phase.key)
+        commands = phase.commands or (own.commands if own else None) or ()
         self._journal.record(run_commands(self._project, self.branch.slug, self.branch.head(), commands))
 
     def _report(self) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from phasegate.rules import lifecycle
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.dependencies import ready
+from phasegate.rules.dependencies import ready, waves
 from phasegate.rules.feature_events import (
     Advanced,
     Cancelled,
@@ -109,6 +109,7 @@ class Feature(msgspec.Struct, frozen=True):
     packages: Mapping[str, State] = {}
     verdict: Verdict | None = None  # of this round's critic or reviewer
     commands: Mapping[str, bool] = {}  # of this round
+    asks_for_word: bool = False  # there is no command: a person is asked how it was checked
     attested: str = ""  # how a person says that it was checked, where there is no command
     report: str = ""  # what the commands and the reviewer said: the text of the document that we write
     findings: str = ""  # of the round before, for the next
@@ -205,9 +206,12 @@ def _ordered(
         case Retried():
             return _if_taken(feature, lifecycle.retry(feature.workflow), _begun)
         case Escalated(why, remediation):
-            return _if_taken(feature, lifecycle.escalate(feature.workflow, why), lambda one: _with(one, remediation))
+            remedy = remediation or "deal with it, then resolve"
+            return _if_taken(feature, lifecycle.escalate(feature.workflow, why), lambda one: _with(one, remedy))
         case Resolved(how):
             return _if_taken(feature, lifecycle.resolve(feature.workflow, how), lambda one: _resolved(one, how))
+        case Cancelled() if feature.closing and feature.workflow.merges and feature.todo == (Step.TIDY,):
+            return Refusal("the work is merged", "phasegate run ends the workflow")
         case Cancelled(reason):
             return _if_taken(feature, lifecycle.cancel(feature.workflow, reason), lambda one: one)
         case CompletionAsked():
@@ -231,7 +235,7 @@ def _worked(feature: Feature, event: Happened) -> Feature | None:  # noqa: C901 
         case Strayed(violations) if due is Step.HARVEST:
             remedy = "see what it wrote in the job's log, then resolve: the run begins again"
             stopped = _stopped(feature, f"File scope violation: {'; '.join(violations)}", remedy)
-            return _changed(stopped, todo=(_writing(feature), *feature.todo))
+            return _changed(stopped, todo=CLOSING if feature.closing else STEPS[Work.PLANNING], verdict=None, report="")
         case Planned() if due in (Step.PLAN, Step.MEND):
             return _after_plan(feature, event)
         case PackageStarted(package) if due is Step.PACKAGES and package in open_packages(feature):
@@ -298,9 +302,16 @@ def _after_plan(feature: Feature, event: Planned) -> Feature:
     after = _done(_changed(feature, needs=needs, packages={**fresh, **feature.packages}))
     if _all_done(after):
         return _done(after)
-    if open_packages(after):
-        return after
-    return _stopped(feature, "no package can begin: they wait for each other", "mend the plan, then resolve")
+    if waiting := _never_open(after):
+        reason = f"{', '.join(waiting)} can never begin: they wait for each other, or for what is no package"
+        return _stopped(feature, reason, "mend the plan, then resolve")
+    return after
+
+
+def _never_open(feature: Feature) -> tuple[str, ...]:
+    """The packages that wait for each other, or for what is no package."""
+    placed = {name for wave in waves(feature.needs) for name in wave}
+    return tuple(sorted(feature.needs.keys() - placed))
 
 
 def _after_package(feature: Feature, event: PackageEnded) -> Feature:
@@ -323,7 +334,8 @@ def _after_commands(feature: Feature, event: Ran) -> Feature:
             f'set commands = ["..."] in [phases."{feature.phase.key}"] of phasegate.toml, '
             "or say how it was checked: resolve"
         )
-        return _stopped(feature, f"{feature.phase.key} has no command to run", remedy)
+        stopped = _stopped(feature, f"{feature.phase.key} has no command to run", remedy)
+        return _changed(stopped, asks_for_word=True)
     if not event.results:
         report = f"Attested by a person: {feature.attested}"
         return _dropped(_done(_changed(feature, commands={ATTESTATION: True}, report=report)), Step.REVIEW)
@@ -359,9 +371,10 @@ def _resolved(feature: Feature, how: str) -> Feature:
     """The blocked step is tried again. Behind a gate that stopped, that is the phase, with the findings in hand."""
     again = {name: State.PLANNED if state is State.BLOCKED else state for name, state in feature.packages.items()}
     fresh = _fresh(_changed(feature, packages=again, remediation="", archive_round=1))
+    if feature.workflow.stage is Stage.GATE_PASSED:
+        return fresh  # the gate passed before: nothing of the phase is due again
     if feature.todo:
-        needs_word = feature.todo[0] is Step.COMMANDS
-        return _changed(fresh, attested=how) if needs_word else fresh
+        return _changed(fresh, attested=how, asks_for_word=False) if feature.asks_for_word else fresh
     return _begun(_changed(fresh, findings=f"{feature.findings}\n\nA person decided: {how}".strip()))
 
 
@@ -374,7 +387,7 @@ def _begun(feature: Feature) -> Feature:
     work = feature.phase.work
     mends = feature.workflow.round > 1 and work in (Work.REVIEW, Work.COMMANDS) and feature.can_mend
     steps = (*(MENDING if mends else ()), *STEPS[work])
-    return _fresh(_changed(feature, todo=steps, verdict=None, commands={}, attested="", report=""))
+    return _fresh(_changed(feature, todo=steps, verdict=None, commands={}, attested="", asks_for_word=False, report=""))
 
 
 def _if_taken(feature: Feature, step: lifecycle.Step, then: Callable[[Feature], Feature]) -> Feature | Refusal:
@@ -392,10 +405,6 @@ def _sure(step: lifecycle.Step) -> Workflow:
     if isinstance(step, Refusal):
         raise AssertionError(step.reason)
     return step
-
-
-def _writing(feature: Feature) -> Step:
-    return Step.ARCHIVE if feature.closing else Step.WRITE
 
 
 def _done(feature: Feature) -> Feature:

@@ -1,0 +1,256 @@
+"""An independent account of a feature's evidence, and everything that can happen to a feature: for model checks.
+
+The account is kept from the events alone and knows nothing of how `rules/decide` keeps its own. Where the two
+disagree about a gate, one of them is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.rules.answer_words import Verdict
+from phasegate.rules.decide import ROLES, Feature, Step, decide, take
+from phasegate.rules.feature_events import (
+    Advanced,
+    Cancelled,
+    Completed,
+    CompletionAsked,
+    Escalated,
+    GateChecked,
+    Happened,
+    JobEnded,
+    JobStarted,
+    Limits,
+    Merged,
+    NotMerged,
+    PackageEnded,
+    PackageStarted,
+    PhasePlan,
+    Planned,
+    Ran,
+    Reported,
+    Resolved,
+    Retried,
+    Started,
+    Strayed,
+    Written,
+)
+from phasegate.rules.lifecycle import Refusal, Stage
+from phasegate.rules.package_run import End
+from phasegate.rules.phase import Work
+from phasegate.rules.work_package import State
+
+PACKAGES = {"WP01": (), "WP02": ("WP01",)}
+SIDE_BY_SIDE: dict[str, tuple[str, ...]] = {"WP01": (), "WP02": ()}
+MENDED = {**PACKAGES, "WP03": ()}
+KEYS = {
+    Work.PLANNING: "01-requirements",
+    Work.PACKAGES: "06-implementation",
+    Work.REVIEW: "08-code-review",
+    Work.COMMANDS: "11-local-testing",
+}
+ORDERS: tuple[Happened, ...] = (
+    Advanced(),
+    Retried(),
+    Escalated("why"),
+    Resolved("how"),
+    Cancelled("reason"),
+    CompletionAsked(),
+)
+JUDGES = ("challenge", "review")
+
+
+class Account(NamedTuple):
+    """What was really shown since the round began, and which gates passed, told from the events alone."""
+
+    role: str = ""  # of the open job
+    verdict: Verdict | None = None  # a judge's, after the last change of what it judged
+    commands: tuple[bool, ...] = ()
+    asked_for_word: bool = False
+    word: bool = False
+    done: frozenset[str] = frozenset()
+    planned: frozenset[str] = frozenset()
+    passed: int = 0
+    archived: bool = False
+    merged: bool = False
+
+
+class World(NamedTuple):
+    """A feature and the account beside it. Texts are cut to whether they are there: nothing is decided by them."""
+
+    feature: Feature
+    account: Account
+
+
+def begin(works: tuple[Work, ...], limits: Limits, type_: str = "feature") -> World:
+    """A workflow of such phases at its start."""
+    plan = tuple(PhasePlan(KEYS[work], work, (f"{work}.md",)) for work in works)
+    feature = take(None, Started("001-a", type_, plan, "main", "A", None, limits))
+    assert isinstance(feature, Feature)
+    return World(_without_texts(feature), Account())
+
+
+def after(world: World, event: Happened) -> World | None:
+    """The world after an event; None if it was refused."""
+    taken = take(world.feature, event)
+    if isinstance(taken, Refusal):
+        return None
+    return World(_without_texts(taken), _counted(world, event, taken))
+
+
+def _counted(world: World, event: Happened, feature: Feature) -> Account:  # noqa: C901 - one case an event
+    account = world.account
+    fresh = account._replace(verdict=None, commands=(), asked_for_word=False, word=False, role="")
+    match event:
+        case Advanced() | Retried():
+            return fresh
+        case Resolved():
+            new_round = world.feature.todo == ()
+            kept = fresh if new_round else account
+            return kept._replace(word=kept.word or kept.asked_for_word, asked_for_word=False, role="")
+        case Escalated() | Cancelled():
+            return account._replace(asked_for_word=False, role="")
+        case JobStarted(_, role):
+            return account._replace(role=role)
+        case JobEnded(_, end, _, _, verdict):
+            return _after_job(account, end, verdict)
+        case Written() | Strayed():
+            return account._replace(verdict=None if account.verdict is Verdict.PASS else account.verdict)
+        case Planned(packages):
+            return account._replace(planned=account.planned | frozenset(packages))
+        case PackageEnded(package, State.DONE):
+            return account._replace(done=account.done | {package}, verdict=None)
+        case Ran(results):
+            asks = not results and not account.word
+            return account._replace(commands=tuple(results.values()), verdict=None, asked_for_word=asks)
+        case GateChecked():
+            passed = feature.workflow.stage is Stage.GATE_PASSED
+            return account._replace(passed=account.passed + passed)
+        case Merged():
+            return account._replace(merged=True)
+        case _:
+            return account
+
+
+def _after_job(account: Account, end: End, verdict: Verdict | None) -> Account:
+    ended = account._replace(role="")
+    if end is not End.DONE:
+        return ended
+    if account.role in JUDGES:
+        return ended._replace(verdict=verdict)
+    return ended._replace(archived=verdict is Verdict.PASS) if account.role == "archive" else ended
+
+
+def is_earned(world: World, event: GateChecked) -> bool:
+    """Whether the gate of the phase has all its evidence, by the account."""
+    phase, account = world.feature.phase, world.account
+    shown = set(phase.artifacts) <= set(event.artifacts) and all(event.checks.values())
+    match phase.work:
+        case Work.PACKAGES:
+            return shown and bool(account.done) and account.done == account.planned
+        case Work.COMMANDS:
+            ran = bool(account.commands) and all(account.commands) and account.verdict is Verdict.PASS
+            return shown and (ran or (account.word and not account.commands))
+        case _:
+            return shown and account.verdict is Verdict.PASS
+
+
+def _without_texts(feature: Feature) -> Feature:
+    workflow = msgspec.structs.replace(feature.workflow, reason=feature.workflow.reason and "reason")
+    return msgspec.structs.replace(
+        feature,
+        workflow=workflow,
+        report=feature.report and "report",
+        findings=feature.findings and "findings",
+        remediation=feature.remediation and "remediation",
+        attested=feature.attested and "attested",
+    )
+
+
+def key(world: World) -> bytes:
+    """The world as a value that can be looked up."""
+    account = world.account
+    sets = [sorted(account.done), sorted(account.planned)]
+    return msgspec.msgpack.encode([world.feature, sets, account._replace(done=frozenset(), planned=frozenset())])
+
+
+def outcomes(feature: Feature) -> Iterator[Happened]:  # noqa: C901 - one case a step
+    """All that can come of carrying out what is decided."""
+    for action in decide(feature):
+        match action.step:
+            case Step.WRITE | Step.CRITICISE | Step.REVIEW | Step.ARCHIVE:
+                yield from _of_job(feature, action.step)
+            case Step.HARVEST:
+                yield from (Written("c"), Written("c", ("planning.md",)), Strayed(("x: outside",)))
+            case Step.PLAN:
+                yield Planned(SIDE_BY_SIDE if feature.limits.parallel > 1 else PACKAGES)
+                yield Planned({}, ("a cycle",))
+            case Step.MEND:
+                yield from (Planned(MENDED), Planned({}, ("no",)))
+            case Step.PACKAGES:
+                yield from _of_packages(feature, action.packages)
+            case Step.COMMANDS:
+                yield from (Ran({"test": True}), Ran({"build": True, "test": False}), Ran({}))
+            case Step.REPORT:
+                yield Reported("c")
+            case Step.GATE:
+                yield from gate_checks(feature)
+            case Step.RETRY:
+                yield Retried()
+            case Step.ADVANCE:
+                yield Advanced()
+            case Step.COMPLETE:
+                yield CompletionAsked()
+            case Step.MERGE:
+                yield from (Merged("c"), NotMerged("dirty"))
+            case Step.TIDY:
+                yield Completed()
+            case Step.STOP if feature.workflow.stage is Stage.BLOCKED:
+                yield Resolved("how")
+
+
+def gate_checks(feature: Feature) -> Iterator[GateChecked]:
+    wanted = feature.phase.artifacts
+    for size in range(len(wanted) + 1):
+        yield from (GateChecked(found) for found in combinations(wanted, size))
+    yield GateChecked(wanted, {"plan of tasks": True})
+    yield GateChecked(wanted, {"plan of tasks": False})
+
+
+def _of_job(feature: Feature, step: Step) -> Iterator[Happened]:
+    if feature.open_job is None:
+        yield JobStarted("job", ROLES[step], "actor")
+        return
+    job = feature.open_job.job
+    yield from (JobEnded(job, end, "why") for end in End if end is not End.DONE)
+    yield from (JobEnded(job, End.DONE, verdict=verdict, text="said") for verdict in (None, *Verdict))
+
+
+def _of_packages(feature: Feature, startable: tuple[str, ...]) -> Iterator[Happened]:
+    for name in startable:
+        if feature.packages[name] is not State.DOING:
+            yield PackageStarted(name)
+    for name, state in feature.packages.items():
+        if state is State.DOING:
+            yield from (PackageEnded(name, end, "why") for end in (State.DONE, State.BLOCKED))
+
+
+def anything(feature: Feature) -> Iterator[Happened]:
+    """Every event of every kind, due or not: what comes late, twice, from elsewhere, or was forged."""
+    yield from ORDERS
+    yield from gate_checks(feature)
+    yield from (JobStarted("other", role) for role in ("plan", "challenge", "review", "archive"))
+    for job in ("job", "other", "foreign"):
+        yield from (JobEnded(job, end, "why", verdict=Verdict.PASS) for end in End)
+        yield from (JobEnded(job, End.DONE, verdict=verdict) for verdict in (None, *Verdict))
+    yield from (Written("c"), Written("c", ("planning.md",)), Strayed(("x",)), Reported("c"))
+    yield from (Planned({}), Planned({"WP01": ("WP09",), "WP02": ()}), Planned({"WP01": ("WP02",), "WP02": ("WP01",)}))
+    for name in ("WP01", "WP02", "WP77"):
+        yield PackageStarted(name)
+        yield from (PackageEnded(name, state, "why") for state in State)
+    yield from (Ran({"test": True}), Ran({"test": False}), Ran({}))
+    yield from (Merged("c"), NotMerged("no"), Completed())
