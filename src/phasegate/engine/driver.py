@@ -6,7 +6,7 @@ begins. Whoever kills this at any moment is followed by one that goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -142,12 +142,20 @@ class _Drive:
                 else:
                     self._journal.record(_as_event(came.result))
         except BaseException:
-            self._project.stop.set()
-            for thread in running.values():
-                thread.join()
+            self._end(running.values())
             raise
         if failure is not None:
             raise failure
+
+    def _end(self, threads: Iterable[Thread]) -> None:
+        """End what still runs. A wish of our own goes with it: the project may be used again."""
+        stop = self._project.stop
+        is_wished = stop.is_set()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        if not is_wished:
+            stop.clear()
 
     def _is_due(self) -> bool:
         return any(action.step is Step.PACKAGES for action in decide(self._feature))
