@@ -135,12 +135,12 @@ def test_a_branch_that_fails_the_tests_only_when_merged_is_not_merged(tmp_path: 
 
 @pytest.mark.demand("W5.a", "W5.b", "W5.c")
 def test_run_goes_on_after_it_was_killed(tmp_path: Path) -> None:
-    sleeper = turn("challenge", {"sleep": 600}, workflow_phase="01-requirements")
+    sleeper = turn("challenge", {"sleep_s": 600}, workflow_phase="01-requirements")
     project = note_project(tmp_path, sleeper)
     argv = [sys.executable, "-m", "phasegate", "run", "note", DESCRIPTION]
     process = subprocess.Popen(argv, cwd=project.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _wait_for_open_job(project, "challenge")
+        _wait_for_open_job(project, "challenge", process)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -170,8 +170,9 @@ def _open_role(project: FeatureProject) -> str:
     return feature.open_job.role if feature and feature.open_job else ""
 
 
-def _wait_for_open_job(project: FeatureProject, role: str) -> None:
+def _wait_for_open_job(project: FeatureProject, role: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 240
     while _open_role(project) != role:
+        assert process.poll() is None, "it ended by itself"
         assert time.monotonic() < deadline, "the job was never begun"
         time.sleep(0.1)
