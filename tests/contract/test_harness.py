@@ -15,7 +15,7 @@ from phasegate.agents.envelope import Envelope
 from phasegate.agents.port import AgentConfig, Ending, Finished, Harness, Task
 from phasegate.agents.table import HARNESSES, harness_of
 from phasegate.errors import ConfigError
-from support.agents import carry_out
+from support.agents import carry_out, reported
 from support.tasks import make_task
 
 
@@ -25,6 +25,7 @@ class Subject(NamedTuple):
     configured: Callable[[Path, str], AgentConfig]
     network: bool
     takes_envelope: bool
+    says: Callable[[str], str] | None = None  # an answer in its own protocol; None: it has none, all of stdout counts
 
 
 def _command(folder: Path, script: str) -> AgentConfig:
@@ -37,7 +38,40 @@ def _scripted(folder: Path, script: str) -> AgentConfig:
     return AgentConfig("tested", scenario=str(path), env=("AGENT_KEY",))
 
 
+def _in_json(*lines: object) -> str:
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def _claude(answer: str) -> str:
+    return _in_json({"type": "result", "subtype": "success", "is_error": False, "result": answer})
+
+
+def _codex(answer: str) -> str:
+    message = {"type": "agent_message", "text": answer}
+    return _in_json({"type": "item.completed", "item": message}, {"type": "turn.completed", "usage": {}})
+
+
+def _gemini(answer: str) -> str:
+    said = {"type": "message", "role": "assistant", "content": answer}
+    return _in_json(said, {"type": "result", "status": "success"})
+
+
+def _opencode(answer: str) -> str:
+    said = {"type": "text", "part": {"text": answer}}
+    return _in_json(said, {"type": "step_finish", "part": {"reason": "stop"}})
+
+
+def _speaks(says: Callable[[str], str]) -> Subject:
+    return Subject(_command, network=True, takes_envelope=False, says=says)
+
+
 SUBJECTS = {
+    "claude_code": _speaks(_claude),
+    "codex": _speaks(_codex),
+    "cursor": _speaks(_claude),
+    "gemini": _speaks(_gemini),
+    "opencode": _speaks(_opencode),
+    "qwen": _speaks(_claude),
     "command": Subject(_command, network=True, takes_envelope=True),
     "scripted": Subject(_scripted, network=False, takes_envelope=True),
 }
@@ -85,7 +119,8 @@ def test_a_launch_says_all_that_the_cage_must_know(kind: str, repository: Path) 
     assert all(isinstance(argument, str) and "\0" not in argument for argument in launch.argv)
     assert launch.network is SUBJECTS[kind].network
     assert all(path.is_absolute() for path in launch.readable)
-    assert launch.pass_env == ("AGENT_KEY",)
+    assert "AGENT_KEY" in launch.pass_env
+    assert not any(path.startswith("/") or ".." in path for path in (*launch.sign_in_files, *launch.home_files))
 
 
 @pytest.mark.demand("D1.d")
@@ -134,9 +169,11 @@ def test_the_repositorys_own_files_add_nothing_to_the_environment(kind: str, rep
     assert "evil.test" not in finished.stdout
 
 
-def test_what_the_program_printed_is_the_answer(kind: str, repository: Path) -> None:
-    task = task_of(kind, repository, "echo 'an answer'; echo 'no answer' >&2")
-    report = harness_of(kind).report(task, carry_out(harness_of(kind).launch(task), repository))
+def test_what_the_program_said_is_the_answer(kind: str, repository: Path, tmp_path: Path) -> None:
+    says = SUBJECTS[kind].says or (lambda answer: f"{answer}\n")
+    (tmp_path / "said").write_text(says("an answer"))
+    task = task_of(kind, repository, f"cat '{tmp_path}/said'; echo 'no answer' >&2")
+    report = reported(harness_of(kind), task, carry_out(harness_of(kind).launch(task), repository))
     assert (report.answer.strip(), report.ending) == ("an answer", Ending.COMPLETED)
 
 
@@ -159,7 +196,7 @@ def test_the_end_of_a_run_is_a_value_with_a_reason(
     path = tmp_path / "end.sh"
     path.write_text(script)
     task = make_task(repository, _ending(kind, repository, path), kind=kind)
-    report = harness_of(kind).report(task, carry_out(harness_of(kind).launch(task), repository))
+    report = reported(harness_of(kind), task, carry_out(harness_of(kind).launch(task), repository))
     assert report.ending is ending
     assert report.reason
     assert (report.retry_at_s is not None) is (ending is Ending.RATE_LIMITED)
@@ -167,7 +204,7 @@ def test_the_end_of_a_run_is_a_value_with_a_reason(
 
 def _ending(kind: str, repository: Path, script: Path) -> AgentConfig:
     """A configuration whose program is the shell itself."""
-    if kind == "command":
+    if kind != "scripted":
         return AgentConfig("tested", command=("sh", str(script)))
     return SUBJECTS[kind].configured(repository, f"exec sh '{script}'")
 
@@ -183,14 +220,29 @@ def test_whatever_was_printed_the_report_is_a_value(
     kind: str, repository: Path, text: str, status: int | None, signal: int | None
 ) -> None:
     finished = Finished(status, text, text, signal)
-    report = harness_of(kind).report(task_of(kind, repository), finished)
+    report = reported(harness_of(kind), task_of(kind, repository), finished)
     assert isinstance(report.answer, str)
-    assert report.ending is Ending.COMPLETED if status == 0 else report.ending is not Ending.COMPLETED
+    completes = status == 0 and SUBJECTS[kind].says is None
+    assert (report.ending is Ending.COMPLETED) is completes
+
+
+@pytest.mark.demand("P5.a", "P5.c")
+def test_a_known_program_gets_the_prompts_xml_on_stdin_and_nothing_of_it_in_its_arguments(
+    kind: str, repository: Path
+) -> None:
+    if SUBJECTS[kind].takes_envelope:
+        pytest.skip("this agent takes the envelope instead")
+    task = task_of(kind, repository, "cat")
+    long = "<prompt>" + "ü" * 300_000 + "</prompt>\n"
+    task.prompt_xml.write_text(long)
+    launch = harness_of(kind).launch(task)
+    assert not any("prompt" in argument.replace("--permission-prompts", "") for argument in launch.argv)
+    assert carry_out(launch, repository).stdout == long
 
 
 def test_a_run_that_ran_out_of_time_did_not_complete(kind: str, repository: Path) -> None:
     finished = Finished(0, "<review>PASS</review>", "", timed_out=True, duration_s=1800)
-    assert harness_of(kind).report(task_of(kind, repository), finished).ending is Ending.FAILED
+    assert reported(harness_of(kind), task_of(kind, repository), finished).ending is Ending.FAILED
 
 
 def test_a_configuration_that_does_not_suffice_is_refused_with_a_hint(kind: str, repository: Path) -> None:

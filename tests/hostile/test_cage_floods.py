@@ -50,12 +50,12 @@ def read_flood(room: Room, name: str, mib: int, *options: str) -> list[str]:
 @pytest.mark.parametrize("mib", [200, pytest.param(1024, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_costs_bounded_memory_and_is_marked_as_cut(room: Room, name: str, mib: int) -> None:
-    growth, out_size, err_size, out_cut, err_cut, exit_code, lines, line_cut = read_flood(room, name, mib)
+    growth, out_size, err_size, out_cut, err_cut, exit_code, lines, skipped = read_flood(room, name, mib)
     assert int(growth) < MOST_GROWTH
     size, cut = (err_size, err_cut) if name == "stderr" else (out_size, out_cut)
     assert (int(size), cut, exit_code) == (mib * MIB, "True", "0")
     assert int(lines) == mib * FLOODS[name][1]
-    assert line_cut == str(name == "one line")
+    assert skipped == str(name == "one line")
     assert (room.root / "log").stat().st_size == (0 if name == "stderr" else 5 * MIB)
 
 

@@ -24,6 +24,7 @@ from phasegate.cage.level import Level
 from phasegate.checks.caged import CagedRunner
 from phasegate.checks.manifest import gather_evidence
 from phasegate.checks.plan import Command
+from support.agents import reported
 from support.caged import ALL_LEVELS, SANDBOXED, need
 from support.checkout import PYTEST, SOURCE, TESTS, commit, git, plan, repository, work_since, write
 from support.tasks import make_task
@@ -99,7 +100,7 @@ def test_an_agent_that_runs_out_of_time_has_failed(folder: Path) -> None:
         )
         finished = finished_of(Job(request).run(), time.time())
     assert finished.told_to_stop
-    assert harness.report(task, finished).ending is Ending.FAILED
+    assert reported(harness, task, finished).ending is Ending.FAILED
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from phasegate.checks.manifest import gather_evidence
 from phasegate.rules.acceptance import RunFacts, reasons_against
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.result import Response
-from support.agents import carry_out
+from support.agents import carry_out, reported
 from support.checkout import git, plan, repository, run_plainly, work_since
 from support.tasks import make_task
 
@@ -91,7 +91,7 @@ def test_exit_status_and_answer_must_agree(folder: Path, end: str, status: int |
     assert response(finished).success is success
     evidence = gather_evidence(QUICK, work_since(folder, base), run_plainly)
     assert evidence.passed, "control: the work itself is good"
-    report = harness_of("scripted").report(make_task(folder, AgentConfig("liar")), finished)
+    report = reported(harness_of("scripted"), make_task(folder, AgentConfig("liar")), finished)
     assert (report.ending is Ending.COMPLETED) is (status == 0)
     facts = RunFacts(exit_status=finished.exit_status, response_success=success, manifest_passed=evidence.passed)
     assert reasons_against(facts)

@@ -44,7 +44,7 @@ CASES = [
     Case((C, R), SMALLEST, "test-run"),
     Case((P, K), SMALLEST),
     Case((K, R), Limits(2, 0, 1)),
-    Case((K, C), Limits(2, 0, 1)),
+    pytest.param(Case((K, C), Limits(2, 0, 1)), marks=pytest.mark.long),
     Case((P, K, R), SMALLEST),
 ]
 

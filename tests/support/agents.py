@@ -8,7 +8,36 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from phasegate.agents.port import Finished, Launch
+from phasegate.agents.port import AgentEvent, AgentReport, Finished, Harness, Launch, Task
+
+
+class Mute:
+    """A job that cannot be talked to, and remembers who tried."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.stops = 0
+
+    def send(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def close_stdin(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def read(harness: Harness, task: Task, finished: Finished) -> tuple[list[AgentEvent], AgentReport]:
+    """What a harness makes of a run that is over."""
+    reading = harness.reading(task, Mute())
+    events = [event for line in finished.stdout.split("\n") if line for event in reading.line(line)]
+    return events, reading.report(finished)
+
+
+def reported(harness: Harness, task: Task, finished: Finished) -> AgentReport:
+    """Only what it says at the end."""
+    return read(harness, task, finished)[1]
 
 
 def carry_out(launch: Launch, checkout: Path, ours: Mapping[str, str] | None = None) -> Finished:
@@ -20,7 +49,7 @@ def carry_out(launch: Launch, checkout: Path, ours: Mapping[str, str] | None = N
     done = subprocess.run(
         launch.argv,
         cwd=checkout,
-        env={"PATH": os.environ["PATH"], "HOME": str(checkout), **passed, **launch.env},
+        env={"PATH": os.environ["PATH"], "HOME": str(checkout), **launch.default_env, **passed, **launch.env},
         input=stdin,
         capture_output=True,
         timeout=60,

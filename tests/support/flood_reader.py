@@ -32,8 +32,9 @@ def main() -> None:
             count += len(lines.feed(chunk))
 
     outcome = Job(request).run(split)
+    lines.rest()
     kept = outcome.stdout.size, outcome.stderr.size, outcome.stdout.cut, outcome.stderr.cut, outcome.exit_code
-    print(peak_bytes() - before, *kept, count, lines.cut)
+    print(peak_bytes() - before, *kept, count, lines.skipped > 0)
 
 
 def peak_bytes() -> int:

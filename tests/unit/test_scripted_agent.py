@@ -17,6 +17,7 @@ from phasegate.agents.scenario import load_scenario
 from phasegate.agents.table import harness_of
 from phasegate.errors import ConfigError
 from support.agents import carry_out
+from support.agents import reported as reported_by
 from support.checkout import git, repository
 from support.tasks import JOB_ID, make_task
 
@@ -173,7 +174,7 @@ def test_the_first_turn_that_fits_is_played(checkout: Path, where: dict[str, obj
 
 
 def reported(checkout: Path, finished: Finished) -> AgentReport:
-    return SCRIPTED.report(make_task(checkout, AgentConfig("actor")), finished)
+    return reported_by(SCRIPTED, make_task(checkout, AgentConfig("actor")), finished)
 
 
 def test_a_situation_without_a_turn_is_explained(checkout: Path) -> None:

@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-from phasegate.agents.port import Finished, Launch, Task
+from phasegate.agents.port import AgentEvent, AgentReport, Ending, Finished, Launch, Reading, Task
+from phasegate.agents.secret_values import secrets_of
+from phasegate.agents.sign_in import SignIn
 from phasegate.agents.spool import Spool, place_commands
 from phasegate.cage.environment import scrubbed
+from phasegate.cage.job import Job
 from phasegate.cage.level import Level
 from phasegate.cage.request import Outcome, Request
+from phasegate.cage.stream import Lines, Stream
+
+OnEvent = Callable[[AgentEvent], None]
+_log = logging.getLogger(__name__)
+
+
+class Ran(NamedTuple):
+    """A run that is over: what the agent brought, and how its process ended."""
+
+    report: AgentReport
+    finished: Finished
 
 
 def job_request(
-    task: Task, launch: Launch, folder: Path, spool: Spool, *, tag: str, level: Level, timeout_s: float
+    task: Task,
+    launch: Launch,
+    folder: Path,
+    spool: Spool,
+    *,
+    tag: str,
+    level: Level,
+    timeout_s: float,
+    sign_in: SignIn = SignIn(),  # noqa: B008 - frozen
 ) -> Request:
     """What to ask of the cage. `folder` is the job's own; the commands of the spool are put into it, first on PATH.
 
     The agent can read what its envelope names and the answers of the spool, and write to its checkout and requests.
+    Of our own environment it has what its harness names; the values that are secret are taken out of what it prints.
     """
     programs = folder / "bin"
     place_commands(programs, spool.folder)
     _place(launch, folder / "home")
-    env = scrubbed(launch.pass_env, launch.env)
+    env = {**launch.default_env, **scrubbed(launch.pass_env, launch.env)}
     context = (Path(path) for path in task.envelope.context_paths)
     return Request(
         argv=launch.argv,
@@ -32,7 +59,9 @@ def job_request(
         env={**env, "PATH": f"{programs}:{env['PATH']}"},
         level=level,
         timeout_s=timeout_s,
+        secrets=(*secrets_of(env, launch.pass_env), *sign_in.secrets),
         stdin=launch.stdin,
+        keep_stdin_open=launch.keep_stdin_open,
         writable=(task.checkout, spool.folder / "requests"),
         readable=(task.prompt_xml, *context, *launch.readable, programs, spool.folder / "answers"),
     )
@@ -46,7 +75,63 @@ def _place(launch: Launch, home: Path) -> None:
         (home / name).write_bytes(content)
 
 
-def finished_of(outcome: Outcome, ended_at_s: float) -> Finished:
+def run_agent(job: Job, reading: Reading, on_event: OnEvent | None = None) -> Ran:
+    """Run a job to its end. Its stdout goes to the reading line by line, and what happens to `on_event`, both live.
+
+    Neither can harm the run. What the reading could not take in was not read, so the run has failed; a listener that
+    fails only hears nothing more.
+    """
+    ear = _Ear(reading, on_event)
+    outcome = job.run(ear.hear)
+    finished = finished_of(outcome, time.time(), ear.skipped_lines())
+    try:
+        if not outcome.unheard:
+            ear.hear_the_rest()
+            return Ran(reading.report(finished), finished)
+    except Exception:
+        _log.exception("the end of a run could not be read")
+    unread = AgentReport("", Ending.FAILED, "what it printed could not be read; this is a fault of ours: see the log")
+    return Ran(unread, finished)
+
+
+class _Ear:
+    """Cuts stdout into lines for a reading."""
+
+    def __init__(self, reading: Reading, on_event: OnEvent | None) -> None:
+        self._reading = reading
+        self._on_event = on_event
+        self._lines = Lines()
+        self._rest: list[bytes] = []
+
+    def hear(self, stream: Stream, chunk: bytes) -> None:
+        if stream is Stream.STDOUT:
+            for line in self._lines.feed(chunk):
+                self._take(line)
+
+    def skipped_lines(self) -> int:
+        self._rest = self._lines.rest()
+        return self._lines.skipped
+
+    def hear_the_rest(self) -> None:
+        """A last line without a line feed is one too: a parser refuses it if it was cut."""
+        for line in self._rest:
+            if line:
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        for event in self._reading.line(line.decode("utf-8", "replace")):
+            if self._on_event is not None:
+                self._tell(event, self._on_event)
+
+    def _tell(self, event: AgentEvent, on_event: OnEvent) -> None:
+        try:
+            on_event(event)
+        except Exception:
+            _log.exception("what listens to an agent has failed; it hears nothing more")
+            self._on_event = None
+
+
+def finished_of(outcome: Outcome, ended_at_s: float, skipped_lines: int = 0) -> Finished:
     """How the job ended, in the words of the port."""
     return Finished(
         exit_status=outcome.exit_code,
@@ -58,4 +143,5 @@ def finished_of(outcome: Outcome, ended_at_s: float) -> Finished:
         timed_out=outcome.timed_out,
         duration_s=outcome.duration_s,
         ended_at_s=ended_at_s,
+        skipped_lines=skipped_lines,
     )

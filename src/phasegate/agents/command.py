@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from phasegate.agents.ending import report_of_plain_program
+from phasegate.agents.ending import PlainReading
 from phasegate.agents.envelope import environment_of
-from phasegate.agents.port import AgentReport, Finished, Launch, Task
+from phasegate.agents.port import Launch, Reading, Talk, Task
 from phasegate.errors import ConfigError
 
 
@@ -25,15 +26,15 @@ class Command:
                 f'Set `command = ["program"]` in [agents.{task.agent.name}].',
             )
         return Launch(
-            argv=_from_the_repository(task),
+            argv=own_files(task.repository, task.agent.command),
             stdin=task.envelope.to_json(),
             network=True,  # it may have to reach a model
             env=run_variables(task),
             pass_env=task.agent.env,
         )
 
-    def report(self, task: Task, finished: Finished) -> AgentReport:
-        return report_of_plain_program(finished)
+    def reading(self, task: Task, talk: Talk) -> Reading:
+        return PlainReading()
 
 
 def run_variables(task: Task) -> dict[str, str]:
@@ -46,12 +47,12 @@ def run_variables(task: Task) -> dict[str, str]:
     }
 
 
-def _from_the_repository(task: Task) -> tuple[str, ...]:
+def own_files(repository: Path, command: Sequence[str]) -> tuple[str, ...]:
     """`./agent.sh` and `tools/agent.py` mean the person's own files: agents had those in the checkout in hand."""
-    program, *arguments = task.agent.command
+    program, *arguments = command
     if "/" in program:
-        program = str(task.repository / program)
-    return (program, *(_own_file(task.repository, argument) for argument in arguments))
+        program = str(repository / program)
+    return (program, *(_own_file(repository, argument) for argument in arguments))
 
 
 def _own_file(repository: Path, argument: str) -> str:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Iterable
 
-from phasegate.agents.port import AgentReport, Ending, Finished
-from phasegate.rules.retry import READ_AT_MOST, Fault, classify
+from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, Finished
+from phasegate.agents.reset_time import reset_time_s
+from phasegate.rules.retry import Fault, classify
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # what a shell says
-_RETRY_AFTER = re.compile(r"\b(?:retry|try again|resets?)[ -](?:after|in):? ?([0-9]{1,6}) ?(s|m|h)?", re.I)
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+class PlainReading:
+    """Of a program without a protocol: what it prints is shown as it comes, and all of it is the answer."""
+
+    def __init__(self, report: Callable[[Finished], AgentReport] | None = None) -> None:
+        self._report = report or report_of_plain_program
+
+    def line(self, text: str) -> Iterable[AgentEvent]:
+        return (AgentEvent(EventKind.TEXT, text),)
+
+    def report(self, finished: Finished) -> AgentReport:
+        return self._report(finished)
 
 
 def report_of_plain_program(finished: Finished) -> AgentReport:
@@ -17,12 +29,13 @@ def report_of_plain_program(finished: Finished) -> AgentReport:
 
     Stdout is not asked: an agent that writes about timeouts has not had one.
     """
-    ending, reason = _ending(finished)
-    retry_at_s = _retry_at_s(finished) if ending is Ending.RATE_LIMITED else None
-    return AgentReport(finished.stdout, ending, reason, retry_at_s)
+    ending, reason = ending_of_plain_program(finished)
+    again_s = retry_at_s(finished) if ending is Ending.RATE_LIMITED else None
+    return AgentReport(finished.stdout, ending, reason, again_s, cut=finished.cut)
 
 
-def _ending(finished: Finished) -> tuple[Ending, str]:
+def ending_of_plain_program(finished: Finished) -> tuple[Ending, str]:
+    """What exit status and stderr say."""
     if finished.timed_out or (finished.told_to_stop and finished.exit_status != 0):
         return Ending.FAILED, f"it ran out of time after {finished.duration_s:.0f} s"
     if finished.signal is not None:
@@ -43,8 +56,6 @@ def _failure(exit_status: int, stderr: str) -> tuple[Ending, str]:
     return endings.get(fault, Ending.TRANSIENT), f"exit status {exit_status}{kind}"
 
 
-def _retry_at_s(finished: Finished) -> float | None:
-    found = _RETRY_AFTER.search(finished.stderr[-READ_AT_MOST:])
-    if found is None:
-        return None
-    return finished.ended_at_s + int(found[1]) * _SECONDS[(found[2] or "s").lower()]
+def retry_at_s(finished: Finished) -> float | None:
+    """When the limit ends that stderr speaks of."""
+    return reset_time_s(finished.stderr, finished.ended_at_s)

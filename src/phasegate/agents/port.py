@@ -1,12 +1,13 @@
 """The port between us and agent programs: how one is started, and what its end means (D3).
 
-A harness starts nothing itself. It describes a launch, the cage carries it out, and the harness reads what came back.
+A harness starts nothing itself. It describes a launch, the cage carries it out, and a reading of the harness takes in
+each line as it comes, and at last the end.
 That an agent failed is a value; that it could not be started is an exception of the cage or of `launch`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +24,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     command: tuple[str, ...] = ()
     env: tuple[str, ...] = ()  # names of variables to pass through; values are never configured
     scenario: str = ""  # of a scripted agent
+    model: str = ""  # empty: the program's own choice
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -36,6 +38,7 @@ class Task(msgspec.Struct, frozen=True):
     phase: str  # plan, challenge, implement, review or archive
     workflow_phase: str = ""  # the key, such as 06-implementation
     round: int = 1
+    caged: bool = False  # a sandbox holds it: where none does, the program's own permissions must
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -45,9 +48,12 @@ class Launch(msgspec.Struct, frozen=True):
     stdin: bytes | Path
     network: bool
     env: Mapping[str, str] = {}  # values that we set
+    default_env: Mapping[str, str] = {}  # values where neither we nor the person set one: a file cannot fill the gap
     pass_env: tuple[str, ...] = ()  # names whose values come from our own environment, never from a file
     readable: tuple[Path, ...] = ()  # besides what the program itself needs
     home_files: Mapping[str, bytes] = {}  # placed in the job's own HOME before the start
+    sign_in_files: tuple[str, ...] = ()  # of the person's home: lent to the job, under the same names
+    keep_stdin_open: bool = False  # for a conversation: the reading goes on with `Talk.send`
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -62,6 +68,7 @@ class Finished(msgspec.Struct, frozen=True):
     timed_out: bool = False
     duration_s: float = 0.0
     ended_at_s: float = 0.0  # seconds since 1970, to which "try again in 30 s" is added
+    skipped_lines: int = 0  # lines of stdout that were too long to be read
 
 
 class Ending(StrEnum):
@@ -77,18 +84,33 @@ class Ending(StrEnum):
 class Usage(msgspec.Struct, frozen=True):
     """What a run used, as its agent reports it."""
 
-    input_tokens: int = 0
-    cached_input_tokens: int = 0
+    input_tokens: int = 0  # all of them, those from a cache too
+    cached_input_tokens: int = 0  # of these, those read from a cache
     output_tokens: int = 0
     cost_usd: float | None = None
 
 
-class AgentEvent(msgspec.Struct, frozen=True):
-    """Something an agent reports to have done: `action` is one of the trail's, the rest is shown, never believed."""
+class EventKind(StrEnum):
+    """What every agent does, whatever its own words for it are."""
 
-    action: str
-    path: str = ""
-    text: str = ""
+    TEXT = "text"
+    TOOL = "tool"  # a tool that is neither a command nor a change of a file
+    FILE = "file"  # a file was written or removed
+    COMMAND = "command"
+    USAGE = "usage"  # all that was used so far
+    NOTICE = "notice"  # a retry, a refused permission, a warning
+    END = "end"
+
+
+class AgentEvent(msgspec.Struct, frozen=True):
+    """Something that an agent reports while it runs. It is shown and noted, never believed."""
+
+    kind: EventKind
+    text: str = ""  # what it says, or a piece of it; the command line; the tool's name
+    path: str = ""  # of a file
+    removed: bool = False  # the file
+    failed: bool = False
+    usage: Usage | None = None
 
 
 class AgentReport(msgspec.Struct, frozen=True):
@@ -98,8 +120,33 @@ class AgentReport(msgspec.Struct, frozen=True):
     ending: Ending
     reason: str = ""
     retry_at_s: float | None = None  # when a rate limit ends, in seconds since 1970
-    events: tuple[AgentEvent, ...] = ()
     usage: Usage | None = None
+    cut: bool = False  # something of the answer is missing
+    remedy: str = ""  # what a person can do, where the harness knows more than the ending says
+    blockers: tuple[str, ...] = ()  # `BLOCKER:` lines in what it said before its answer
+
+
+class Talk(Protocol):
+    """The running job, as its reading may talk to it: `phasegate.cage.job.Job` is one."""
+
+    def send(self, data: bytes) -> None:
+        """Add to its standard input, which the launch must have kept open."""
+
+    def close_stdin(self) -> None:
+        """Say that nothing more will come."""
+
+    def stop(self) -> None:
+        """Ask it to end; a second call kills."""
+
+
+class Reading(Protocol):
+    """What one run says, taken in while it runs. It keeps only what the report needs."""
+
+    def line(self, text: str) -> Iterable[AgentEvent]:
+        """Take in one line of stdout and say what happened. Called live, in order; no line may make it raise."""
+
+    def report(self, finished: Finished) -> AgentReport:
+        """What the run brought. Exit status 0 alone is never success where the agent has a protocol."""
 
 
 class Harness(Protocol):
@@ -124,5 +171,5 @@ class Harness(Protocol):
     def launch(self, task: Task) -> Launch:
         """How to start it; raises ConfigError when the configuration does not suffice."""
 
-    def report(self, task: Task, finished: Finished) -> AgentReport:
-        """What came back. Never raises: whatever a program printed is a value."""
+    def reading(self, task: Task, talk: Talk) -> Reading:
+        """A new reading for one run of this task. `talk` is the job itself, for agents that are answered or stopped."""

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from phasegate.agents.command import run_variables
-from phasegate.agents.ending import report_of_plain_program
-from phasegate.agents.port import AgentReport, Ending, Finished, Launch, Task
+from phasegate.agents.ending import PlainReading, report_of_plain_program
+from phasegate.agents.port import AgentReport, Ending, Finished, Launch, Reading, Talk, Task
 from phasegate.agents.scenario import load_scenario
 from phasegate.agents.scripted_program import BAD_SCENARIO
 from phasegate.errors import ConfigError
@@ -33,11 +33,15 @@ class Scripted:
             readable=(scenario,),
         )
 
-    def report(self, task: Task, finished: Finished) -> AgentReport:
-        if finished.exit_status == BAD_SCENARIO:
-            lines = finished.stderr.strip().splitlines()
-            return AgentReport(finished.stdout, Ending.NOT_RUNNABLE, lines[0] if lines else "its scenario is wrong")
-        return report_of_plain_program(finished)
+    def reading(self, task: Task, talk: Talk) -> Reading:
+        return PlainReading(_report)
+
+
+def _report(finished: Finished) -> AgentReport:
+    if finished.exit_status == BAD_SCENARIO:
+        lines = finished.stderr.strip().splitlines()
+        return AgentReport(finished.stdout, Ending.NOT_RUNNABLE, lines[0] if lines else "its scenario is wrong")
+    return report_of_plain_program(finished)
 
 
 def _scenario_of(task: Task) -> Path:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from phasegate.agents.claude_code import ClaudeCode
+from phasegate.agents.codex import Codex
 from phasegate.agents.command import Command
+from phasegate.agents.cursor import Cursor
+from phasegate.agents.gemini import Gemini
+from phasegate.agents.opencode import OpenCode
 from phasegate.agents.port import Harness
+from phasegate.agents.qwen import Qwen
 from phasegate.agents.scripted import Scripted
 from phasegate.errors import ConfigError
 
 HARNESSES: Mapping[str, Harness] = {
+    "claude_code": ClaudeCode(),
+    "codex": Codex(),
+    "gemini": Gemini(),
+    "cursor": Cursor(),
+    "opencode": OpenCode(),
+    "qwen": Qwen(),
     "command": Command(),
     "scripted": Scripted(),
 }

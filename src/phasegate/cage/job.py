@@ -67,7 +67,10 @@ class Job:
             self._wake_up()
 
     def run(self, on_output: OnOutput | None = None) -> Outcome:
-        """Run to the end and say how it went; raises EnvironmentUnavailable when it could not be started."""
+        """Run to the end and say how it went; raises EnvironmentUnavailable when it could not be started.
+
+        `on_output` is called here, piece by piece, as output comes. While it works, the program waits: keep it short.
+        """
         started_s = time.monotonic()
         with ExitStack() as stack:
             pump = _Pump(self._request, launch(self._request, started_s), on_output, stack)
@@ -143,6 +146,7 @@ class _Pump:
             duration_s=duration_s,
             survivors_killed=report.survivors_killed + self._swept,
             survivors_left=report.survivors_left,
+            unheard=self._stdout.unheard or self._stderr.unheard,
         )
 
     def end(self) -> None:
@@ -215,6 +219,6 @@ class _Pump:
         path = self._request.stdout_log if stream is Stream.STDOUT else self._request.stderr_log
         log = self._stack.enter_context(Log(path, self._request.log_bytes))
         hand_on = None if on_output is None else (lambda chunk: on_output(stream, chunk))
-        inbox = Inbox(descriptor, self._request.keep_bytes, log, hand_on)
+        inbox = Inbox(descriptor, self._request.keep_bytes, log, hand_on, self._request.secrets)
         self._listen(descriptor, inbox.read)
         return inbox

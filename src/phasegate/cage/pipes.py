@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections import deque
@@ -9,11 +10,13 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from phasegate.cage.redact import Redactor
 from phasegate.cage.stream import Captured, Keeper, Log
 
 MIB = 1024**2
 _CHUNK_BYTES = 256 * 1024
 _SET_PIPE_SIZE = 1031
+_log = logging.getLogger(__name__)
 
 
 def open_pipe() -> tuple[int, int]:
@@ -43,11 +46,20 @@ def pieces(source: bytes | Path) -> Generator[bytes, None, None]:
 class Inbox:
     """What comes out of a job on one stream: handed on, logged, and kept in bounded memory."""
 
-    def __init__(self, descriptor: int, keep_bytes: int, log: Log, hand_on: Callable[[bytes], None] | None) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        keep_bytes: int,
+        log: Log,
+        hand_on: Callable[[bytes], None] | None,
+        secrets: Iterable[bytes] = (),
+    ) -> None:
         self._descriptor = descriptor
+        self._redactor = Redactor(secrets)
         self._keeper = Keeper(keep_bytes)
         self._log = log
         self._hand_on = hand_on
+        self.unheard = False
         os.set_blocking(descriptor, False)
 
     def read(self) -> bool:
@@ -58,24 +70,35 @@ class Inbox:
             return True
         if not chunk:
             return False
-        self._take(chunk)
+        self._take(self._redactor.feed(chunk))
         return True
 
     def drain(self, most_bytes: int = 4 * MIB) -> None:
         """Take what is left in the pipe, and no more than a pipe can hold: a stranger might still write to it."""
         with suppress(BlockingIOError):
             while most_bytes > 0 and (chunk := os.read(self._descriptor, _CHUNK_BYTES)):
-                self._take(chunk)
+                self._take(self._redactor.feed(chunk))
                 most_bytes -= len(chunk)
+        self._take(self._redactor.rest())
 
     def captured(self) -> Captured:
         return self._keeper.captured(self._log.cut)
 
     def _take(self, chunk: bytes) -> None:
+        if not chunk:
+            return
         self._keeper.feed(chunk)
         self._log.feed(chunk)
-        if self._hand_on is not None:
-            self._hand_on(chunk)
+        if self._hand_on is not None and not self.unheard:
+            self._hand(chunk, self._hand_on)
+
+    def _hand(self, chunk: bytes, hand_on: Callable[[bytes], None]) -> None:
+        """A listener that fails is not called again, and the job goes on: who asks for the outcome is told."""
+        try:
+            hand_on(chunk)
+        except Exception:
+            _log.exception("what listens to a job's output has failed")
+            self.unheard = True
 
 
 class Outbox:

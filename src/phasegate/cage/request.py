@@ -31,6 +31,7 @@ class Request(NamedTuple):
     readable: tuple[Path, ...] = ()  # besides the system and what the command needs
     hidden: tuple[Path, ...] = ()  # parts of what is readable or writable
     limits: Limits = Limits()
+    secrets: tuple[bytes, ...] = ()  # values that are taken out of its output before anybody sees it
     keep_bytes: int = 8 * MIB  # of each stream, in memory
     stdout_log: Path | None = None
     stderr_log: Path | None = None
@@ -58,3 +59,4 @@ class Outcome(NamedTuple):
     duration_s: float
     survivors_killed: int  # processes that were still there when the program had ended
     survivors_left: int  # processes that could not be ended: another user's, or stuck in the kernel
+    unheard: bool = False  # what listened to its output failed, and did not hear the rest

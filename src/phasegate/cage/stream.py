@@ -90,46 +90,39 @@ class Log:
 
 
 class Lines:
-    """Cuts chunks into lines; a line longer than `limit` is cut there, and the rest of it is skipped."""
+    """Cuts chunks into lines; one that is longer than `limit` is skipped and counted: half a line means nothing."""
 
     def __init__(self, limit: int = 16 * 1024 * 1024) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []
-        self._held = 0
-        self.cut = False
+        self._held = bytearray()
+        self._too_long = False
+        self.skipped = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that this chunk completes, without their line feeds."""
         first, found, rest = chunk.partition(b"\n")
-        if not found:
-            self._hold(chunk)
-            return []
         self._hold(first)
+        if not found:
+            return []
         lines = rest.split(b"\n")
         last = lines.pop()
-        if len(rest) > self._limit:
-            lines = [self._shortened(line) for line in lines]
-        lines.insert(0, self._take())
+        short = [line for line in lines if len(line) <= self._limit] if len(rest) > self._limit else lines
+        self.skipped += len(lines) - len(short)
+        whole = [*self.rest(), *short]
         self._hold(last)
-        return lines
+        return whole
 
-    def rest(self) -> bytes:
-        """What came after the last line feed."""
-        return self._take()
+    def rest(self) -> list[bytes]:
+        """What came after the last line feed, unless it is too long."""
+        line = [] if self._too_long else [bytes(self._held)]
+        self.skipped += self._too_long
+        self._too_long = False
+        self._held.clear()
+        return line
 
     def _hold(self, part: bytes) -> None:
-        room = self._limit - self._held
-        self.cut = self.cut or len(part) > room
-        if part and room > 0:
-            self._parts.append(part[:room])
-            self._held += len(self._parts[-1])
-
-    def _shortened(self, line: bytes) -> bytes:
-        self.cut = self.cut or len(line) > self._limit
-        return line[: self._limit]
-
-    def _take(self) -> bytes:
-        line = b"".join(self._parts)
-        self._parts.clear()
-        self._held = 0
-        return line
+        self._too_long = self._too_long or len(self._held) + len(part) > self._limit
+        if self._too_long:
+            self._held.clear()
+        else:
+            self._held += part

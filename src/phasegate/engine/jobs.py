@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.agents.caged import finished_of, job_request
+import msgspec
+
+from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
-from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished, Harness, Task
+from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished, Harness, Task, Usage
+from phasegate.agents.sign_in import lent
 from phasegate.agents.spool import Spool
 from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
@@ -19,6 +24,7 @@ from phasegate.cage.probe import choose
 from phasegate.cage.request import Request
 from phasegate.config import Agent
 from phasegate.config.settings import Sandbox
+from phasegate.engine.live import LiveTrail, used
 from phasegate.engine.outside import Watch
 from phasegate.engine.project import Project, now
 from phasegate.engine.spool_answers import answerer
@@ -33,10 +39,12 @@ from phasegate.rules.answer import Answer, blockers_in, parse_answer
 from phasegate.rules.budget import Piece
 from phasegate.rules.package_run import End
 from phasegate.rules.result import Response, check_result
+from phasegate.rules.spending import Caps, reached
 from phasegate.rules.trail import Action, Done, Source, Value
 from phasegate.rules.work_package import WorkPackage
 
 MOST_NAMED = 20
+LONGEST_REST_S = 12 * 3600.0
 
 
 class Assigned(NamedTuple):
@@ -75,6 +83,8 @@ class Ended(NamedTuple):
     answer: Answer
     finished: Finished
     rows: tuple[Event, ...]  # for the journal, in the same step as the end
+    usage: Usage | None = None  # as the agent says
+    retry_at_s: float | None = None  # when a limit ends, where that is known
 
 
 def run_job(
@@ -86,17 +96,28 @@ def run_job(
     announce: Callable[[Job], None] = lambda cage: None,
 ) -> Ended:
     """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
+    if (full := _cap_reached(project, store, assigned)) is not None:
+        return _not_started(assigned, started, *full)
     folder = project.jobs / assigned.job
     folder.mkdir(parents=True, mode=0o700)
     harness = harness_of(assigned.settings.harness)
     prompt = _write_prompt(project, assigned, harness, folder)
     task = _task(project, assigned, harness, prompt)
+    level = choose(wanted_level(project), needs_network=harness.launch(task).network)
+    task = msgspec.structs.replace(task, caged=level is not Level.NONE)
     launch = harness.launch(task)
-    level = choose(wanted_level(project), needs_network=launch.network)
     trails.open(assigned.feature, assigned.job)
-    with Spool(folder / "spool") as spool:
+    person_home = Path.home() if assigned.settings.sign_in else None
+    with Spool(folder / "spool") as spool, lent(launch.sign_in_files, person_home, folder / "home") as sign_in:
         request = job_request(
-            task, launch, folder, spool, tag=assigned.job, level=level, timeout_s=assigned.settings.timeout_s
+            task,
+            launch,
+            folder,
+            spool,
+            tag=assigned.job,
+            level=level,
+            timeout_s=assigned.settings.timeout_s,
+            sign_in=sign_in,
         )
         # The checkout's own git borrows the objects of the person's repository: to be read, never written.
         readable = (*request.readable, project.repository.objects)
@@ -108,13 +129,33 @@ def run_job(
         with spool.serving(answerer(project, store, assigned.feature, assigned.work_id)):
             cage = Job(request)
             announce(cage)  # whoever started this may stop it from another thread
-            outcome = cage.run()
-    finished = finished_of(outcome, time.time())
-    ended = _judged(assigned, harness.report(task, finished), finished)
+            note = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, now(), done))
+            report, finished = run_agent(cage, harness.reading(task, cage), note)
+    ended = _judged(assigned, report, finished)
     if watch is not None and (changed := watch.changes()):
         ended = _strayed(ended, changed)
     seal = _note_end(trails, assigned, ended)
     return ended._replace(rows=(_ended_row(started, ended, prompt), trail_sealed(seal)))
+
+
+def _cap_reached(project: Project, store: Store, assigned: Assigned) -> tuple[str, str] | None:
+    limits = project.config.limits
+    caps = Caps(limits.run_cost_usd, limits.total_cost_usd, limits.run_tokens)
+    return reached(caps, store.spent(assigned.feature), store.spent())
+
+
+def _not_started(assigned: Assigned, started: JobRow, reason: str, key: str) -> Ended:
+    """A hard cap is reached: nothing more is started before a person has raised it."""
+    remedy = f"raise {key} in [limits] of phasegate.toml if you want to go on, then resolve"
+    nothing = Finished(None, "", "")
+    answer = parse_answer("", assigned.phase)
+    row = job_ended(started._replace(ended=now(), outcome=str(End.BLOCKED)))
+    return Ended(End.BLOCKED, f"a limit is reached: {reason}", remedy, False, answer, nothing, (row,))
+
+
+def discard_home(project: Project, job: str) -> None:
+    """Remove the home of a job that nobody saw the end of: a sign-in that was lent to it may still lie there."""
+    shutil.rmtree(project.jobs / job / "home", ignore_errors=True)
 
 
 def wanted_level(project: Project) -> Level | None:
@@ -159,7 +200,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
     )
     of_package = Package(package.work_package_id, package.sequence) if package else None
     envelope = make_envelope(assigned.job, assigned.feature, places, config, of_package, assigned.share)
-    agent = AgentConfig(assigned.agent, settings.command, settings.env, settings.scenario or "")
+    agent = AgentConfig(assigned.agent, settings.command, settings.env, settings.scenario or "", settings.model or "")
     return Task(
         envelope=envelope,
         agent=agent,
@@ -174,12 +215,12 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
 
 def _judged(assigned: Assigned, report: AgentReport, finished: Finished) -> Ended:
     """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7)."""
-    answer = parse_answer(report.answer, assigned.phase, truncated=finished.cut)
+    answer = parse_answer(report.answer, assigned.phase, truncated=report.cut)
     end, reason, remediation = _verdict_on(assigned, report, finished, answer)
     if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
         end, reason = End.FAILED, f"it ran out of time after {finished.duration_s:.0f} s: {reason}"
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
-    return Ended(end, reason, remediation, cleanup, answer, finished, ())
+    return Ended(end, reason, remediation, cleanup, answer, finished, (), report.usage, report.retry_at_s)
 
 
 def _strayed(ended: Ended, changed: Sequence[str]) -> Ended:
@@ -196,15 +237,25 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
         if refused := _refusals(assigned, response):
             return End.UNREADABLE, refused, ""
         return End.BLOCKED, response.blocked_reason or response.error or "it failed", response.remediation or ""
-    if blockers := (*answer.blockers, *blockers_in(finished.stderr)):
+    if blockers := dict.fromkeys((*report.blockers, *answer.blockers, *blockers_in(finished.stderr))):
         return End.BLOCKED, "; ".join(blockers), ""
+    if report.ending is Ending.RATE_LIMITED and report.retry_at_s is not None:
+        return _at_a_limit(report.reason, report.retry_at_s)
     if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED):
         return End.TRANSIENT, report.reason, "wait, then dispatch again"
     if report.ending is not Ending.COMPLETED:
-        return End.FAILED, report.reason, _REMEDIES.get(report.ending, "read the log of the job")
+        return End.FAILED, report.reason, report.remedy or _REMEDIES.get(report.ending, "read the log of the job")
     if assigned.phase == "implement":
         return _about_response(assigned, answer)
     return (End.UNREADABLE, answer.reason, "") if answer.error else (End.DONE, "", "")
+
+
+def _at_a_limit(reason: str, retry_at_s: float) -> tuple[End, str, str]:
+    """A limit of the provider is waited for, if it is lifted soon enough."""
+    if retry_at_s - time.time() <= LONGEST_REST_S:
+        return End.LIMITED, reason, ""
+    until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="minutes")
+    return End.FAILED, f"{reason}; it is lifted at {until} only", "resolve then, or give the agent a fallback"
 
 
 _REMEDIES = {Ending.NOT_RUNNABLE: "see `phasegate agents`, or mend its command in phasegate.toml"}
@@ -240,6 +291,8 @@ def _note_end(trails: Trails, assigned: Assigned, ended: Ended) -> Seal:
     actor, finished = f"agent:{assigned.agent}", ended.finished
     if finished.told_to_stop:
         trails.write(assigned.job, now(), Done("phasegate", Action.TOLD_TO_STOP, Source.OBSERVED))
+    if ended.usage is not None:
+        trails.write(assigned.job, now(), used(actor, ended.usage))
     exit_fields = {"code": finished.exit_status, "signal": finished.signal, "duration_total_s": finished.duration_s}
     trails.write(assigned.job, now(), Done(actor, Action.EXIT, Source.OBSERVED, exit_fields))
     said = {"end": str(ended.end), "reason": ended.reason, "output_sha256": _digest(finished.stdout.encode())}
@@ -253,9 +306,16 @@ def _ended_row(started: JobRow, ended: Ended, prompt: Path) -> Event:
         outcome=str(ended.end),
         prompt_hash=_digest(prompt.read_bytes()),
         output_hash=_digest(ended.finished.stdout.encode()),
+        tokens=_tokens(ended.usage),
+        cost_usd=(ended.usage.cost_usd or 0.0) if ended.usage else 0.0,
+        retry_at_s=(ended.retry_at_s or 0.0) if ended.end is End.LIMITED else 0.0,
         logs="\n".join(str(prompt.with_name(name)) for name in ("stdout.log", "stderr.log")),
     )
     return job_ended(row)
+
+
+def _tokens(usage: Usage | None) -> int:
+    return usage.input_tokens + usage.output_tokens if usage else 0
 
 
 def _digest(data: bytes) -> str:

@@ -56,6 +56,10 @@ class Action(StrEnum):
     KILLED = "killed"
     RETRY = "retry"
     RECOVERED = "recovered"
+    RUN_COMMAND = "run_command"
+    USE_TOOL = "use_tool"
+    USAGE = "usage"
+    NOTICE = "notice"
 
 
 class Done(msgspec.Struct, frozen=True):

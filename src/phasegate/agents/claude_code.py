@@ -1,0 +1,58 @@
+"""`claude_code`: Claude Code, headless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from phasegate.agents.claude_stream import ClaudeStream
+from phasegate.agents.heard import Heard, report_of_stream
+from phasegate.agents.port import AgentEvent, AgentReport, Finished, Launch, Reading, Talk, Task
+from phasegate.agents.program import Account, launch_of, model_option
+
+ACCOUNT = Account(
+    variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_BASE_URL"),
+    sign_in_files=(".claude/.credentials.json",),
+    sign_in="Sign in with `claude` and `/login`, or set ANTHROPIC_API_KEY.",
+)
+# `user` alone: settings of the project could send the key elsewhere (`env`), or run commands of their own (`hooks`).
+_ARGUMENTS = (
+    *("-p", "--output-format", "stream-json", "--verbose"),
+    *("--setting-sources", "user", "--strict-mcp-config", "--no-session-persistence"),
+)
+_FREE = ("--dangerously-skip-permissions",)
+_EDITS_AND_COMMITS = ("--permission-mode", "acceptEdits", "--allowedTools", "Bash(git add:*),Bash(git commit:*)")
+_ENV = {
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_MAX_RETRIES": "3",  # ten take three minutes, for a wrong key too
+}
+
+
+class ClaudeCode:
+    kind = "claude_code"
+    template = "CLAUDE"
+    default_command = ("claude",)
+    version_arguments = ("--version",)
+
+    def launch(self, task: Task) -> Launch:
+        # The cage bounds what it can do; it does not take root for an answer unless it is told of a sandbox.
+        permissions = _FREE if task.caged else _EDITS_AND_COMMITS
+        env = {**_ENV, "IS_SANDBOX": "1"} if task.caged else _ENV
+        arguments = (*_ARGUMENTS, *model_option(task, "--model"), *permissions)
+        return launch_of(task, ACCOUNT, self.default_command, arguments, env=env)
+
+    def reading(self, task: Task, talk: Talk) -> Reading:
+        return _Reading(ClaudeStream(Heard(task.phase, talk), task.checkout))
+
+
+class _Reading:
+    def __init__(self, stream: ClaudeStream) -> None:
+        self._stream = stream
+
+    def line(self, text: str) -> Iterable[AgentEvent]:
+        return self._stream.line(text)
+
+    def report(self, finished: Finished) -> AgentReport:
+        return report_of_stream(self._stream.heard, finished, ACCOUNT.sign_in)

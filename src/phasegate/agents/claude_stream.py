@@ -1,0 +1,229 @@
+"""The stream of Claude Code, which Qwen Code and Cursor share in part: `system`, `assistant`, `user`, `result`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from phasegate.agents.api_error import Trouble
+from phasegate.agents.heard import Heard, decoded
+from phasegate.agents.port import AgentEvent, EventKind, Usage
+from phasegate.agents.tool_use import ToolInput, notice, tool_use
+
+PATIENCE_MS = 30_000  # a program that waits longer than this for its model is stopped: we wait better
+_USAGE_LIMIT = re.compile(r"Claude(?: AI)? usage limit reached\b")
+
+
+class Part(msgspec.Struct, frozen=True):
+    type: str = ""
+    text: str = ""
+    name: str = ""
+    input: ToolInput = ToolInput()
+    is_error: bool | None = None
+    content: object = None
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class Message(msgspec.Struct, frozen=True):
+    id: str = ""
+    content: tuple[Part, ...] | str = ()
+    usage: Tokens | None = None
+
+
+class Assistant(msgspec.Struct, frozen=True, tag="assistant"):
+    message: Message
+    parent_tool_use_id: str | None = None
+    is_api_error_message: bool = False
+
+
+class User(msgspec.Struct, frozen=True, tag="user"):
+    message: Message
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """What Qwen Code says about a retry."""
+
+    attempt: int = 0
+    delay_ms: float = msgspec.field(default=0.0, name="delayMs")
+
+
+class System(msgspec.Struct, frozen=True, tag="system"):
+    subtype: str = ""
+    error: str = ""
+    error_status: int | None = None
+    attempt: int = 0
+    message: str = ""
+    tool_name: str = ""
+    data: Wait | None = None
+
+
+class LimitInfo(msgspec.Struct, frozen=True):
+    status: str = ""
+    resets_at_s: float | None = msgspec.field(default=None, name="resetsAt")
+
+
+class Limit(msgspec.Struct, frozen=True, tag="rate_limit_event"):
+    rate_limit_info: LimitInfo
+
+
+class ErrorText(msgspec.Struct, frozen=True):
+    message: str = ""
+
+
+class ModelTokens(msgspec.Struct, frozen=True, rename="camel"):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+
+
+class Result(msgspec.Struct, frozen=True, tag="result"):
+    is_error: bool | None = None
+    subtype: str = ""
+    result: str | None = None
+    error: ErrorText | None = None
+    errors: tuple[str, ...] = ()
+    terminal_reason: str | None = None
+    api_error_status: int | None = None
+    usage: Tokens | None = None
+    total_cost_usd: float | None = None
+    model_usage: Mapping[str, ModelTokens] = msgspec.field(default_factory=dict, name="modelUsage")
+
+    @property
+    def is_good(self) -> bool:
+        """Every sign must be there: `subtype` alone says "success" after an API error too."""
+        ended_well = self.terminal_reason in (None, "completed") and self.api_error_status is None
+        return self.is_error is False and self.subtype == "success" and self.result is not None and ended_well
+
+    @property
+    def trouble(self) -> Trouble:
+        said = (self.error.message if self.error else "", *self.errors, self.result or "", self.subtype)
+        return Trouble(next((text for text in said if text), "its result is an error"), self.api_error_status)
+
+
+_Line = Assistant | User | System | Limit | Result
+_LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
+
+
+class ClaudeStream:
+    """Turns lines into events, and keeps in `heard` what the report needs."""
+
+    def __init__(self, heard: Heard, checkout: Path, *, cache_is_counted: bool = False) -> None:
+        self.heard = heard
+        self.wait_s: float | None = None  # how long it said that it would wait, when that was too long
+        self._checkout = checkout
+        self._cache_is_counted = cache_is_counted  # whether `input_tokens` holds the cached ones already
+        self._limit_ends_s: float | None = None
+        self._message_id = ""
+        self._before = Usage()  # of the messages before the one in hand
+
+    def line(self, text: str) -> Iterable[AgentEvent]:
+        match decoded(_LINE, text):
+            case None:
+                return ()  # of another kind, or no line of the protocol
+            case Assistant() as event:
+                return self._assistant(event)
+            case User(message):
+                return self._results(message)
+            case System() as event:
+                return self._system(event)
+            case Limit(info):
+                return self._limit(info)
+            case Result() as event:
+                return self._end(event)
+
+    def _assistant(self, event: Assistant) -> Iterator[AgentEvent]:
+        parts = event.message.content if isinstance(event.message.content, tuple) else ()
+        if event.parent_tool_use_id is None and not event.is_api_error_message:
+            self._speak(parts)
+        for part in parts:
+            if part.type == "text" and part.text:
+                yield AgentEvent(EventKind.TEXT, part.text)
+            elif part.type == "tool_use":
+                yield tool_use(part.name, part.input, self._checkout)
+        if event.message.usage is not None:
+            yield self._count(event.message.id, event.message.usage)
+
+    def _speak(self, parts: Iterable[Part]) -> None:
+        """A message may come in several lines; a tool ends it."""
+        self.heard.get_on()
+        for part in parts:
+            if part.type == "text":
+                self.heard.say(part.text)
+            elif part.type == "tool_use":
+                self.heard.end_message()
+
+    def _count(self, message_id: str, tokens: Tokens) -> AgentEvent:
+        """What the messages say so far: the output is a guess until the result corrects it."""
+        if message_id != self._message_id:
+            self._message_id, self._before = message_id, self.heard.usage or Usage()
+        now = self._usage(tokens)
+        self.heard.usage = Usage(
+            self._before.input_tokens + now.input_tokens,
+            self._before.cached_input_tokens + now.cached_input_tokens,
+            self._before.output_tokens + now.output_tokens,
+        )
+        return AgentEvent(EventKind.USAGE, usage=self.heard.usage)
+
+    def _usage(self, tokens: Tokens, cost_usd: float | None = None) -> Usage:
+        read, written = tokens.cache_read_input_tokens or 0, tokens.cache_creation_input_tokens or 0
+        beside = 0 if self._cache_is_counted else read + written
+        return Usage(tokens.input_tokens + beside, read, tokens.output_tokens, cost_usd)
+
+    def _results(self, message: Message) -> Iterator[AgentEvent]:
+        for part in message.content if isinstance(message.content, tuple) else ():
+            if part.type == "tool_result" and part.is_error:
+                yield notice(str(part.content or "a tool failed")[:2_000], failed=True)
+
+    def _system(self, event: System) -> Iterable[AgentEvent]:
+        if event.subtype == "permission_denied":
+            return (notice(f"not permitted: {event.tool_name}: {event.message}", failed=True),)
+        if event.subtype == "api_retry":
+            self.heard.retrying = Trouble(event.error or "its model does not answer", event.error_status)
+            return (notice(f"try {event.attempt} failed: {event.error_status or ''} {event.error}", failed=True),)
+        if event.subtype == "retry" and event.data is not None:
+            return self._wait(event.data)
+        return ()
+
+    def _wait(self, wait: Wait) -> Iterable[AgentEvent]:
+        self.heard.retrying = Trouble("temporarily no answer from its model")
+        if wait.delay_ms >= PATIENCE_MS:
+            self.wait_s = wait.delay_ms / 1000
+            self.heard.stop()
+        return (notice(f"try {wait.attempt} failed", failed=True),)
+
+    def _limit(self, info: LimitInfo) -> Iterable[AgentEvent]:
+        if info.status != "rejected":
+            return ()
+        self._limit_ends_s = info.resets_at_s
+        return (notice("its usage limit is reached", failed=True),)
+
+    def _end(self, result: Result) -> Iterator[AgentEvent]:
+        if result.usage is not None or result.model_usage:
+            self.heard.usage = self._total(result)
+            yield AgentEvent(EventKind.USAGE, usage=self.heard.usage)
+        self.heard.get_on()
+        if result.is_good and not _USAGE_LIMIT.match(result.result or ""):
+            self.heard.replace(result.result or "")
+            self.heard.completed = True
+        else:
+            self.heard.trouble = result.trouble._replace(retry_at_s=self._limit_ends_s)
+        yield AgentEvent(EventKind.END, failed=not self.heard.completed)
+
+    def _total(self, result: Result) -> Usage:
+        """All models of the run, those of sub-agents too, where they are listed."""
+        if not result.model_usage:
+            return self._usage(result.usage or Tokens(), result.total_cost_usd)
+        models = result.model_usage.values()
+        read = sum(model.cache_read_input_tokens for model in models)
+        fresh = sum(model.input_tokens + model.cache_creation_input_tokens for model in models)
+        return Usage(fresh + read, read, sum(model.output_tokens for model in models), result.total_cost_usd)

@@ -1,0 +1,183 @@
+"""`codex`: Codex, headless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from phasegate.agents.api_error import Trouble, meaning_of
+from phasegate.agents.heard import Heard, decoded, report_of_stream
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentReport,
+    Ending,
+    EventKind,
+    Finished,
+    Launch,
+    Reading,
+    Talk,
+    Task,
+    Usage,
+)
+from phasegate.agents.program import Account, launch_of, model_option
+from phasegate.agents.tool_use import file_change, notice
+
+ACCOUNT = Account(
+    variables=("CODEX_API_KEY", "OPENAI_API_KEY"),
+    sign_in_files=(".codex/auth.json",),
+    sign_in="Sign in with `codex login`, or set CODEX_API_KEY.",
+)
+# Its own configuration is not read: the project's would need its trust, and the job's home has none.
+_ARGUMENTS = (
+    *("exec", "--json", "--color", "never", "--ephemeral", "--ignore-user-config", "--ignore-rules"),
+    *("-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false"),
+    "--skip-git-repo-check",
+)
+_FREE = ("--dangerously-bypass-approvals-and-sandbox",)
+_OWN_SANDBOX = ("--sandbox", "workspace-write")
+PATIENCE_S = 30.0  # it waits as long as a rate limit lasts, hours maybe: we wait better
+_MOST_RECONNECTS = 25  # without a network it would go on for ever
+
+
+class Codex:
+    kind = "codex"
+    template = "CODEX"
+    default_command = ("codex",)
+    version_arguments = ("--version",)
+
+    def launch(self, task: Task) -> Launch:
+        permissions = _FREE if task.caged else _OWN_SANDBOX
+        arguments = (*_ARGUMENTS, *model_option(task, "-m"), *permissions, "-")
+        return launch_of(task, ACCOUNT, self.default_command, arguments)
+
+    def reading(self, task: Task, talk: Talk) -> Reading:
+        return _Reading(Heard(task.phase, talk), task.checkout)
+
+
+class _Change(msgspec.Struct, frozen=True):
+    path: str = ""
+    kind: str = ""
+
+
+class _Item(msgspec.Struct, frozen=True):
+    type: str = ""
+    text: str = ""
+    message: str = ""
+    command: str = ""
+    status: str = ""
+    changes: tuple[_Change, ...] = ()
+    tool: str = ""
+    query: str = ""
+
+
+class _Started(msgspec.Struct, frozen=True, tag="item.started"):
+    item: _Item
+
+
+class _Done(msgspec.Struct, frozen=True, tag="item.completed"):
+    item: _Item
+
+
+class _TurnStarted(msgspec.Struct, frozen=True, tag="turn.started"):
+    pass
+
+
+class _Tokens(msgspec.Struct, frozen=True):
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class _TurnCompleted(msgspec.Struct, frozen=True, tag="turn.completed"):
+    usage: _Tokens | None = None
+
+
+class _ErrorText(msgspec.Struct, frozen=True):
+    message: str = ""
+
+
+class _TurnFailed(msgspec.Struct, frozen=True, tag="turn.failed"):
+    error: _ErrorText = _ErrorText()
+
+
+class _Error(msgspec.Struct, frozen=True, tag="error"):
+    message: str = ""
+
+
+_Line = _Started | _Done | _TurnStarted | _TurnCompleted | _TurnFailed | _Error
+_LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
+
+
+class _Reading:
+    def __init__(self, heard: Heard, checkout: Path) -> None:
+        self._heard = heard
+        self._checkout = checkout
+        self._reconnects = 0
+
+    def line(self, text: str) -> Iterable[AgentEvent]:
+        match decoded(_LINE, text):
+            case None:
+                return ()  # of another kind, or no line of the protocol
+            case _Started(item) if item.type == "command_execution":
+                return self._doing(AgentEvent(EventKind.COMMAND, item.command))
+            case _Started() | _TurnStarted():
+                return self._doing()
+            case _Done(item):
+                return self._done(item)
+            case _Error(message):
+                return self._wait(message)
+            case _TurnCompleted(usage):
+                return self._end(usage)
+            case _TurnFailed(error):
+                self._heard.trouble = Trouble(error.message)
+                return (AgentEvent(EventKind.END, error.message, failed=True),)
+
+    def report(self, finished: Finished) -> AgentReport:
+        return report_of_stream(self._heard, finished, ACCOUNT.sign_in)
+
+    def _doing(self, *events: AgentEvent) -> Iterable[AgentEvent]:
+        self._heard.get_on()
+        self._reconnects = 0
+        return events
+
+    def _done(self, item: _Item) -> Iterator[AgentEvent]:
+        failed = item.status in ("failed", "declined")
+        if item.type != "error":
+            self._doing()
+        match item.type:
+            case "agent_message":
+                self._heard.say(item.text)
+                self._heard.end_message()
+                yield AgentEvent(EventKind.TEXT, item.text)
+            case "file_change":
+                for change in item.changes:
+                    yield file_change(change.path, self._checkout, removed=change.kind == "delete", failed=failed)
+            case "command_execution":
+                if failed:
+                    yield notice(f"failed: {item.command}", failed=True)
+            case "error":
+                yield notice(item.message, failed=True)
+            case "reasoning":
+                pass
+            case other:
+                yield AgentEvent(EventKind.TOOL, item.tool or item.query or other, failed=failed)
+
+    def _wait(self, message: str) -> Iterable[AgentEvent]:
+        """`error` is not the end: "Reconnecting... 2/5" comes this way too."""
+        trouble = self._heard.retrying = Trouble(message)
+        self._reconnects += 1
+        if meaning_of(trouble, "", 0.0).ending is Ending.RATE_LIMITED:
+            self._heard.stop_unless_it_gets_on(PATIENCE_S)
+        if self._reconnects > _MOST_RECONNECTS:
+            self._heard.stop()
+        return (notice(message, failed=True),)
+
+    def _end(self, tokens: _Tokens | None) -> Iterator[AgentEvent]:
+        if tokens is not None:
+            self._heard.usage = Usage(tokens.input_tokens, tokens.cached_input_tokens, tokens.output_tokens)
+            yield AgentEvent(EventKind.USAGE, usage=self._heard.usage)
+        self._heard.get_on()
+        self._heard.completed = True
+        yield AgentEvent(EventKind.END)

@@ -1,0 +1,177 @@
+"""`gemini`: Gemini CLI, headless."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from phasegate.agents.api_error import Trouble
+from phasegate.agents.heard import Heard, decoded, report_of_stream
+from phasegate.agents.port import AgentEvent, AgentReport, EventKind, Finished, Launch, Reading, Talk, Task, Usage
+from phasegate.agents.program import ROUTES, Account, launch_of, model_option, settings_file
+from phasegate.agents.tool_use import ToolInput, notice, tool_use
+
+ACCOUNT = Account(
+    variables=(
+        *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"),
+        *("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
+    ),
+    sign_in_files=(".gemini/oauth_creds.json", ".gemini/google_accounts.json"),
+    sign_in="Sign in with `gemini`, or set GEMINI_API_KEY.",
+)
+# It works in trusted folders only, and there it takes unset variables from `.gemini/.env`: so those that lead somewhere
+# are set, if only to nothing.
+_FILLED = (
+    *ROUTES,
+    *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_CLOUD_PROJECT"),
+    *("GOOGLE_CLOUD_LOCATION", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "CODE_ASSIST_ENDPOINT"),
+    *("CODE_ASSIST_API_VERSION", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_ACCESS_TOKEN", "CLOUDSDK_CONFIG"),
+    *("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "GOOGLE_CLOUD_QUOTA_PROJECT", "GCE_METADATA_HOST", "GCE_METADATA_IP"),
+    *("GEMINI_CLI_CUSTOM_HEADERS", "GEMINI_SANDBOX", "GEMINI_SANDBOX_PROXY_COMMAND", "GEMINI_SYSTEM_MD"),
+    *(
+        "GEMINI_TELEMETRY_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "grpc_proxy",
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    ),
+    *("NODE_OPTIONS", "NODE_EXTRA_CA_CERTS", "CLOUD_SHELL", "GEMINI_CLI_HOME", "GEMINI_CLI_SYSTEM_DEFAULTS_PATH"),
+)
+_ENV = {
+    "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    "GEMINI_CLI_NO_RELAUNCH": "true",  # one process: signals to it arrive
+    "GEMINI_TELEMETRY_ENABLED": "false",
+    "NODE_TLS_REJECT_UNAUTHORIZED": "1",
+}
+_SETTINGS = {
+    "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False, "maxAttempts": 3},
+    "advanced": {"ignoreLocalEnv": True},
+    "privacy": {"usageStatisticsEnabled": False},
+    "telemetry": {"enabled": False},
+}
+_TRY = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
+_LOOP = "Loop detected"
+_UNUSABLE = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
+
+
+class Gemini:
+    kind = "gemini"
+    template = "GEMINI"
+    default_command = ("gemini",)
+    version_arguments = ("--version",)
+
+    def launch(self, task: Task) -> Launch:
+        permissions = "yolo" if task.caged else "auto_edit"
+        arguments = ("-o", "stream-json", "--approval-mode", permissions, *model_option(task, "-m"))
+        launch = launch_of(
+            task,
+            ACCOUNT,
+            self.default_command,
+            arguments,
+            env=_ENV,
+            home_files={".gemini/settings.json": settings_file({**_SETTINGS, **_sign_in(os.environ)})},
+        )
+        return msgspec.structs.replace(launch, default_env=dict.fromkeys(_FILLED, ""))
+
+    def reading(self, task: Task, talk: Talk) -> Reading:
+        return _Reading(Heard(task.phase, talk), task.checkout)
+
+
+def _sign_in(environment: Mapping[str, str]) -> dict[str, object]:
+    """Which of its sign-ins to use. Left to itself it refuses a key together with a base URL, and knows no OAuth."""
+    if environment.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
+        kind = "vertex-ai"
+    elif environment.get("GEMINI_API_KEY"):
+        kind = "gemini-api-key"
+    else:
+        kind = "vertex-ai" if environment.get("GOOGLE_API_KEY") else "oauth-personal"
+    return {"security": {"auth": {"selectedType": kind}}}
+
+
+class _Message(msgspec.Struct, frozen=True, tag="message"):
+    role: str = ""
+    content: str = ""
+
+
+class _ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
+    tool_name: str = ""
+    parameters: ToolInput = ToolInput()
+
+
+class _ErrorText(msgspec.Struct, frozen=True):
+    type: str = ""
+    message: str = ""
+
+
+class _ToolResult(msgspec.Struct, frozen=True, tag="tool_result"):
+    status: str = ""
+    error: _ErrorText | None = None
+
+
+class _Error(msgspec.Struct, frozen=True, tag="error"):
+    message: str = ""
+    severity: str = ""
+
+
+class _Stats(msgspec.Struct, frozen=True):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached: int = 0
+
+
+class _Result(msgspec.Struct, frozen=True, tag="result"):
+    status: str = ""
+    error: _ErrorText | None = None
+    stats: _Stats | None = None
+
+
+_Line = _Message | _ToolUse | _ToolResult | _Error | _Result
+_LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
+
+
+class _Reading:
+    def __init__(self, heard: Heard, checkout: Path) -> None:
+        self._heard = heard
+        self._checkout = checkout
+        self._last_error = ""
+
+    def line(self, text: str) -> Iterable[AgentEvent]:
+        match decoded(_LINE, text):
+            case None:
+                return ()  # of another kind, or no line of the protocol
+            case _Message("assistant", content):
+                self._heard.say(content)
+                return (AgentEvent(EventKind.TEXT, content),)
+            case _ToolUse(name, parameters):
+                self._heard.get_on()
+                self._heard.end_message()
+                return (tool_use(name, parameters, self._checkout),)
+            case _ToolResult("error", error):
+                return (notice(error.message if error else "a tool failed", failed=True),)
+            case _Error(message):
+                self._last_error = message
+                return (notice(message, failed=True),)
+            case _Result() as event:
+                return self._end(event)
+        return ()
+
+    def report(self, finished: Finished) -> AgentReport:
+        if not self._heard.completed and (tries := _TRY.findall(finished.stderr[-16_000:])):
+            self._heard.retrying = Trouble(tries[-1])  # its retries are told on stderr alone
+        return report_of_stream(self._heard, finished, ACCOUNT.sign_in, _UNUSABLE)
+
+    def _end(self, result: _Result) -> Iterator[AgentEvent]:
+        if result.stats is not None:
+            stats = result.stats
+            self._heard.usage = Usage(stats.input_tokens, stats.cached, stats.output_tokens)
+            yield AgentEvent(EventKind.USAGE, usage=self._heard.usage)
+        self._heard.get_on()
+        looped = self._last_error.startswith(_LOOP)  # it calls that a success
+        self._heard.completed = result.status == "success" and result.error is None and not looped
+        if not self._heard.completed:
+            said = result.error.message if result.error else ""
+            self._heard.trouble = Trouble(said or self._last_error or "its result is an error")
+        yield AgentEvent(EventKind.END, failed=not self._heard.completed)

@@ -1,0 +1,147 @@
+"""What a reading keeps of a stream, little whatever its length, and the report that follows from it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from io import StringIO
+from typing import TypeVar
+
+import msgspec
+
+from phasegate.agents.api_error import Trouble, meaning_of, shown
+from phasegate.agents.ending import ending_of_plain_program, retry_at_s
+from phasegate.agents.port import AgentReport, Ending, Finished, Talk, Usage
+from phasegate.rules.answer import parse_answer
+from phasegate.rules.untrusted_text import strip_escapes
+
+Line = TypeVar("Line")
+LONGEST_MESSAGE = 4_000_000
+MOST_BLOCKERS = 20
+
+
+def decoded(decoder: msgspec.json.Decoder[Line], text: str) -> Line | None:
+    """A line of a protocol, or None when it is none: programs print other things too."""
+    try:
+        return decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+class Heard:
+    """One run so far. Its last message is the answer; blockers in earlier ones are kept, the rest is gone.
+
+    `completed` is set by the agent's own mark of a good end alone, and taken back by whatever it does after it.
+    """
+
+    def __init__(self, phase: str, talk: Talk) -> None:
+        self.usage: Usage | None = None
+        self.completed = False
+        self.trouble: Trouble | None = None  # its own report of a bad end
+        self.retrying: Trouble | None = None  # what it is waiting for, unless it got on
+        self.stopped_by_us = False
+        self.cut = False
+        self._phase = phase
+        self._talk = talk
+        self._message = StringIO()
+        self._is_over = False
+        self._blockers: list[str] = []
+        self._patience: threading.Timer | None = None
+
+    def say(self, text: str) -> None:
+        """Add to the message in hand, or begin the next one."""
+        self.get_on()
+        if self._is_over:
+            self._begin()
+        piece = text[: LONGEST_MESSAGE - self._message.tell()]
+        self.cut = self.cut or len(text) > len(piece)
+        self._message.write(piece)
+
+    def end_message(self) -> None:
+        self._is_over = True
+
+    def replace(self, text: str) -> None:
+        """The message in hand, as the agent gives it once more and whole."""
+        if self.answer != text:
+            self._begin()
+            self.say(text)
+
+    def get_on(self) -> None:
+        """It works: it has not ended, and it waits for nothing."""
+        self.completed, self.trouble, self.retrying = False, None, None
+        self.end_patience()
+
+    def stop(self) -> None:
+        """End a program that will not end, or not in time, by itself."""
+        if not self.stopped_by_us:
+            self.stopped_by_us = True
+            self._talk.stop()
+
+    def stop_unless_it_gets_on(self, within_s: float) -> None:
+        """Be patient with a program that waits, and does not say for how long."""
+        if self._patience is None:
+            self._patience = threading.Timer(within_s, self.stop)
+            self._patience.daemon = True
+            self._patience.start()
+
+    def end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    @property
+    def answer(self) -> str:
+        return self._message.getvalue()
+
+    @property
+    def blockers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._blockers))
+
+    def _begin(self) -> None:
+        text = self.answer
+        self._message, self._is_over, self.cut = StringIO(), False, False
+        if "BLOCKER:" in text:
+            found = parse_answer(text, self._phase, truncated=False).blockers
+            self._blockers = [*self._blockers, *found][:MOST_BLOCKERS]
+
+
+def report_of_stream(heard: Heard, finished: Finished, sign_in: str, unusable: Collection[int] = ()) -> AgentReport:
+    """What a run brought whose program speaks of its own end. Exit statuses in `unusable` mean: wrongly set up."""
+    heard.end_patience()
+    report = AgentReport(heard.answer, Ending.COMPLETED, cut=heard.cut, usage=heard.usage, blockers=heard.blockers)
+    trouble = heard.trouble or (None if heard.completed else heard.retrying)
+    if trouble is not None and not finished.timed_out:
+        meaning = meaning_of(trouble, sign_in, finished.ended_at_s)
+        return msgspec.structs.replace(
+            report,
+            ending=meaning.ending,
+            reason=shown(trouble),
+            retry_at_s=meaning.retry_at_s,
+            remedy=meaning.remedy,
+        )
+    ending, reason = _ending(heard, finished, unusable)
+    again_s = retry_at_s(finished) if ending is Ending.RATE_LIMITED else None
+    remedy = sign_in if ending is Ending.NOT_RUNNABLE and finished.exit_status in unusable else ""
+    return msgspec.structs.replace(report, ending=ending, reason=reason, retry_at_s=again_s, remedy=remedy)
+
+
+def _ending(heard: Heard, finished: Finished, unusable: Collection[int]) -> tuple[Ending, str]:
+    if heard.completed and heard.stopped_by_us and not finished.timed_out:
+        return Ending.COMPLETED, ""
+    ending, reason = ending_of_plain_program(finished)
+    if finished.exit_status in unusable:
+        ending = Ending.NOT_RUNNABLE
+    if finished.exit_status:
+        return ending, f"{reason}: {said}" if (said := _complaint(finished.stderr)) else reason
+    if ending is not Ending.COMPLETED or heard.completed:
+        return ending, reason
+    if finished.told_to_stop and not heard.stopped_by_us:  # some end with 0 when they are told to
+        return Ending.FAILED, f"it ran out of time after {finished.duration_s:.0f} s"
+    skipped = f"; {finished.skipped_lines} of its lines were too long to be read" if finished.skipped_lines else ""
+    return Ending.FAILED, f"it ended without its final result{skipped}"
+
+
+def _complaint(stderr: str) -> str:
+    """The line of stderr that most likely says what is wrong."""
+    lines = [line.strip() for line in strip_escapes(stderr[-4_000:]).text.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")[:300]

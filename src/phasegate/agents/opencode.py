@@ -1,0 +1,172 @@
+"""`opencode`: OpenCode, headless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from phasegate.agents.api_error import Trouble
+from phasegate.agents.heard import Heard, decoded, report_of_stream
+from phasegate.agents.port import AgentEvent, AgentReport, EventKind, Finished, Launch, Reading, Talk, Task, Usage
+from phasegate.agents.program import Account, launch_of, model_option
+from phasegate.agents.tool_use import ToolInput, tool_use
+
+ACCOUNT = Account(
+    variables=(
+        *("OPENCODE_CONFIG_CONTENT", "OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"),
+        *("GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY", "DEEPSEEK_API_KEY"),
+    ),
+    sign_in_files=(".local/share/opencode/auth.json",),
+    sign_in="Sign in with `opencode auth login`, or set the key of your provider, such as OPENAI_API_KEY.",
+)
+_ENV = {
+    "OPENCODE_DISABLE_PROJECT_CONFIG": "1",  # `opencode.json` of the project could send the key elsewhere
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "OPENCODE_DISABLE_MODELS_FETCH": "1",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+    "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    "OPENCODE_DISABLE_SHARE": "1",
+}
+_NO_SHELL = {"OPENCODE_PERMISSION": '{"bash":{"*":"deny","git add *":"allow","git commit *":"allow"}}'}
+_MOST_EMPTY_STEPS = 5  # a model whose stream is cut is asked again and again, without end
+
+
+class OpenCode:
+    kind = "opencode"
+    template = "BASE"
+    default_command = ("opencode",)
+    version_arguments = ("--version",)
+
+    def launch(self, task: Task) -> Launch:
+        arguments = ("run", "--format", "json", "--auto", *model_option(task, "-m"))
+        env = _ENV if task.caged else {**_ENV, **_NO_SHELL}
+        return launch_of(task, ACCOUNT, self.default_command, arguments, env=env)
+
+    def reading(self, task: Task, talk: Talk) -> Reading:
+        return _Reading(Heard(task.phase, talk), task.checkout)
+
+
+class _Cache(msgspec.Struct, frozen=True):
+    read: int = 0
+    write: int = 0
+
+
+class _Tokens(msgspec.Struct, frozen=True):
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache: _Cache = _Cache()
+
+
+class _State(msgspec.Struct, frozen=True):
+    status: str = ""
+    input: ToolInput = ToolInput()
+
+
+class _Part(msgspec.Struct, frozen=True):
+    text: str = ""
+    tool: str = ""
+    state: _State = _State()
+    reason: str = ""
+    tokens: _Tokens = _Tokens()
+    cost: float = 0.0
+
+
+class _StepStart(msgspec.Struct, frozen=True, tag="step_start"):
+    pass
+
+
+class _Text(msgspec.Struct, frozen=True, tag="text"):
+    part: _Part
+
+
+class _ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
+    part: _Part
+
+
+class _StepFinish(msgspec.Struct, frozen=True, tag="step_finish"):
+    part: _Part
+
+
+class _ErrorData(msgspec.Struct, frozen=True, rename="camel"):
+    message: str = ""
+    status_code: int | None = None
+    response_headers: Mapping[str, str] = {}
+
+
+class _ErrorBody(msgspec.Struct, frozen=True):
+    name: str = ""
+    data: _ErrorData = _ErrorData()
+
+
+class _Error(msgspec.Struct, frozen=True, tag="error"):
+    error: _ErrorBody
+
+
+_Line = _StepStart | _Text | _ToolUse | _StepFinish | _Error
+_LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
+
+
+class _Reading:
+    """There is no final event: the end is good when the last step ended with `stop` and nothing came after it."""
+
+    def __init__(self, heard: Heard, checkout: Path) -> None:
+        self._heard = heard
+        self._checkout = checkout
+        self._retry_after = ""
+        self._empty_steps = 0
+
+    def line(self, text: str) -> Iterable[AgentEvent]:
+        match decoded(_LINE, text):
+            case None:
+                return ()  # of another kind, or no line of the protocol
+            case _StepStart():
+                self._heard.get_on()
+                self._heard.end_message()
+                return ()
+            case _Text(part):
+                self._heard.say(part.text)
+                return (AgentEvent(EventKind.TEXT, part.text),)
+            case _ToolUse(part):
+                self._heard.get_on()
+                return (tool_use(part.tool, part.state.input, self._checkout, failed=part.state.status == "error"),)
+            case _StepFinish(part):
+                return self._finish(part)
+            case _Error(error):
+                return self._fail(error)
+
+    def report(self, finished: Finished) -> AgentReport:
+        trouble = self._heard.trouble
+        if trouble is not None and self._retry_after.isdigit():
+            self._heard.trouble = trouble._replace(retry_at_s=finished.ended_at_s + int(self._retry_after[:7]))
+        return report_of_stream(self._heard, finished, ACCOUNT.sign_in)
+
+    def _finish(self, part: _Part) -> Iterator[AgentEvent]:
+        self._heard.get_on()
+        self._heard.usage = self._used(part)
+        yield AgentEvent(EventKind.USAGE, usage=self._heard.usage)
+        self._heard.completed = part.reason == "stop"
+        self._empty_steps = self._empty_steps + 1 if part.reason == "unknown" else 0
+        if self._empty_steps >= _MOST_EMPTY_STEPS:
+            self._heard.retrying = Trouble("the model's stream ended before its end, again and again")
+            self._heard.stop()
+        if self._heard.completed:
+            yield AgentEvent(EventKind.END)
+
+    def _used(self, part: _Part) -> Usage:
+        """Steps count for themselves, so they are added up."""
+        before, tokens = self._heard.usage or Usage(cost_usd=0.0), part.tokens
+        return Usage(
+            before.input_tokens + tokens.input + tokens.cache.read + tokens.cache.write,
+            before.cached_input_tokens + tokens.cache.read,
+            before.output_tokens + tokens.output + tokens.reasoning,
+            (before.cost_usd or 0.0) + part.cost,
+        )
+
+    def _fail(self, error: _ErrorBody) -> Iterable[AgentEvent]:
+        self._heard.get_on()
+        self._heard.trouble = Trouble(error.data.message or error.name, error.data.status_code)
+        self._retry_after = error.data.response_headers.get("retry-after", "")
+        return (AgentEvent(EventKind.END, error.data.message, failed=True),)

@@ -1,0 +1,53 @@
+"""What the known agent programs have in common: their command, their prompt, and their way to the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from phasegate.agents.command import own_files, run_variables
+from phasegate.agents.port import Launch, Task
+
+PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
+ROUTES = (*PROXIES, *(name.lower() for name in PROXIES))
+CERTIFICATES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+class Account(msgspec.Struct, frozen=True):
+    """How a program gets to its model: by variables, by the files of a sign-in, and what to tell who has neither."""
+
+    variables: tuple[str, ...]
+    sign_in_files: tuple[str, ...]
+    sign_in: str
+
+
+def launch_of(
+    task: Task,
+    account: Account,
+    default_command: tuple[str, ...],
+    arguments: Iterable[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    home_files: Mapping[str, bytes] | None = None,
+) -> Launch:
+    """The launch of a known program. The prompt's XML goes to its stdin, whole: an argument holds 128 KiB at most."""
+    command = own_files(task.repository, task.agent.command) if task.agent.command else default_command
+    return Launch(
+        argv=(*command, *arguments),
+        stdin=task.prompt_xml,
+        network=True,
+        env={**run_variables(task), **(env or {})},
+        pass_env=tuple(dict.fromkeys((*account.variables, *ROUTES, *CERTIFICATES, *task.agent.env))),
+        home_files=home_files or {},
+        sign_in_files=account.sign_in_files,
+    )
+
+
+def model_option(task: Task, flag: str) -> tuple[str, ...]:
+    """The configured model, or the program's own choice."""
+    return (flag, task.agent.model) if task.agent.model else ()
+
+
+def settings_file(settings: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(settings), indent=2)

@@ -1,0 +1,72 @@
+"""`qwen`: Qwen Code, headless."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from phasegate.agents.api_error import Trouble
+from phasegate.agents.claude_stream import ClaudeStream
+from phasegate.agents.heard import Heard, report_of_stream
+from phasegate.agents.port import AgentEvent, AgentReport, Finished, Launch, Reading, Talk, Task
+from phasegate.agents.program import Account, launch_of, model_option, settings_file
+
+ACCOUNT = Account(
+    variables=("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"),
+    sign_in_files=(".qwen/oauth_creds.json",),
+    sign_in=(
+        "Set OPENAI_API_KEY (and OPENAI_BASE_URL for another service); with a sign-in of its own, set "
+        '`command = ["qwen", "--auth-type", "qwen-oauth"]`.'
+    ),
+)
+# `--bare` alone keeps the project's `.env`, `.qwen/.env` and `.qwen/settings.json` out.
+_ARGUMENTS = ("-o", "stream-json", "--bare", "--chat-recording", "false")
+_SETTINGS = {
+    "general": {"enableAutoUpdate": False},
+    "privacy": {"usageStatisticsEnabled": False},
+    "telemetry": {"enabled": False},
+}
+_API_ERROR = re.compile(r"\[API Error: [^\n]{0,300}")
+_UNUSABLE = (52,)
+
+
+class Qwen:
+    kind = "qwen"
+    template = "BASE"
+    default_command = ("qwen",)
+    version_arguments = ("--version",)
+
+    def launch(self, task: Task) -> Launch:
+        account = () if "--auth-type" in task.agent.command else ("--auth-type", "openai")
+        permissions = ("--yolo",) if task.caged else ("--approval-mode", "auto-edit")
+        return launch_of(
+            task,
+            ACCOUNT,
+            self.default_command,
+            (*_ARGUMENTS, *account, *model_option(task, "-m"), *permissions),
+            env={"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"},
+            home_files={".qwen/settings.json": settings_file(_SETTINGS)},
+        )
+
+    def reading(self, task: Task, talk: Talk) -> Reading:
+        return _Reading(ClaudeStream(Heard(task.phase, talk), task.checkout, cache_is_counted=True))
+
+
+class _Reading:
+    def __init__(self, stream: ClaudeStream) -> None:
+        self._stream = stream
+
+    def line(self, text: str) -> Iterable[AgentEvent]:
+        return self._stream.line(text)
+
+    def report(self, finished: Finished) -> AgentReport:
+        heard = self._stream.heard
+        if heard.retrying is not None:
+            heard.retrying = self._awaited(heard.retrying, finished)
+        return report_of_stream(heard, finished, ACCOUNT.sign_in, _UNUSABLE)
+
+    def _awaited(self, trouble: Trouble, finished: Finished) -> Trouble:
+        """What it waits for stands on stderr alone; how long, in the stream."""
+        errors = _API_ERROR.findall(finished.stderr[-16_000:])
+        retry_at_s = None if self._stream.wait_s is None else finished.ended_at_s + self._stream.wait_s
+        return Trouble(errors[-1] if errors else trouble.message, retry_at_s=retry_at_s)

@@ -1,0 +1,71 @@
+"""Which values of an environment or of a sign-in are secret, so that they can be kept out of logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+SHORTEST = 8
+_NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie|bearer|session|^(?:access|refresh)$", re.I)
+_DEEPEST = 20
+
+
+def secrets_of(env: Mapping[str, str], names: Iterable[str]) -> tuple[bytes, ...]:
+    """The secrets among these variables: by name, the passwords of addresses, and what is secret in a JSON value."""
+    found: set[str] = set()
+    for name in names:
+        value = env.get(name, "")
+        found |= {value} if _NAME.search(name) else set(_password(value))
+        found |= set(_strings(_parsed(value.encode("utf-8", "surrogateescape")), secret=False))
+    return as_printed(found)
+
+
+def secrets_in(data: bytes) -> tuple[bytes, ...]:
+    """The secrets of a sign-in file."""
+    return as_printed(_strings(_parsed(data), secret=False))
+
+
+def as_printed(values: Iterable[str]) -> tuple[bytes, ...]:
+    """Values as programs print them: as they are, and inside JSON."""
+    long = {value for value in values if len(value) >= SHORTEST}
+    forms = {form for value in long for form in (value, json.dumps(value)[1:-1])}
+    return tuple(sorted(form.encode("utf-8", "surrogateescape") for form in forms))
+
+
+def _password(value: str) -> Iterator[str]:
+    if "@" not in value or "://" not in value:
+        return
+    try:
+        password = urlsplit(value).password or ""
+    except ValueError:
+        return
+    yield from (password, unquote(password))
+
+
+def _parsed(data: bytes) -> object:
+    if not data.lstrip().startswith((b"{", b"[")):
+        return None
+    try:
+        parsed: object = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return parsed
+
+
+def _strings(value: object, *, secret: bool, depth: int = 0) -> Iterator[str]:
+    """Strings below a name that tells of a secret."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, str) and secret:
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item, secret=secret, depth=depth + 1)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            named = bool(_NAME.search(str(name)))
+            yield from _strings(item, secret=named if isinstance(item, str) else secret, depth=depth + 1)

@@ -1,0 +1,163 @@
+"""A person's sign-in, lent to a job: its files, and nothing else of the home folder.
+
+The job gets copies. A token that the agent renewed in its copy is brought back, because the old one may be void; but
+the copy was in the agent's hands, so it must be a plain file, say the same about who is signed in, and be the newer
+one. What the person changed meanwhile always stays. The copy's folder is held open from before the start: a link that
+the agent puts in its place leads nowhere.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.agents.secret_values import secrets_in
+
+LARGEST_BYTES = 1_000_000
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TOKEN = re.compile(r"token|scope|^(?:access|refresh)$", re.I)
+_TIME = re.compile(r"expir|last_?refresh|updated", re.I)
+_log = logging.getLogger(__name__)
+
+
+class Lent(NamedTuple):
+    """One file: the person's, the open folder with the job's copy, and what was in it."""
+
+    own: Path
+    folder: int
+    name: str
+    content: bytes
+
+
+class SignIn(NamedTuple):
+    """What was lent to a job; nothing when the person is not signed in."""
+
+    files: tuple[Lent, ...] = ()
+
+    @property
+    def secrets(self) -> tuple[bytes, ...]:
+        return tuple(secret for file in self.files for secret in secrets_in(file.content))
+
+
+@contextmanager
+def lent(names: Iterable[str], person_home: Path | None, job_home: Path) -> Iterator[SignIn]:
+    """Lend these files for the time of a job. Afterwards renewed ones are brought back, and the copies are gone."""
+    with ExitStack() as stack:
+        files = tuple(_lend(names, person_home, job_home, stack)) if person_home is not None else ()
+        for file in files:
+            stack.callback(_take_back, file)
+        yield SignIn(files)
+
+
+def _lend(names: Iterable[str], person_home: Path, job_home: Path, stack: ExitStack) -> Iterator[Lent]:
+    for name in names:
+        own = Path(os.path.realpath(person_home / name))  # a person may keep it elsewhere, behind a link
+        content = _read(own)
+        if content is not None:
+            copy = job_home / name
+            copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder = os.open(copy.parent, _FOLDER)
+            stack.callback(os.close, folder)
+            with os.fdopen(os.open(copy.name, _CREATE, 0o600, dir_fd=folder), "wb") as file:
+                file.write(content)
+            yield Lent(own, folder, copy.name, content)
+
+
+def _take_back(file: Lent) -> None:
+    try:
+        _bring_back(file)
+    except OSError:
+        _log.exception("a renewed sign-in could not be brought back to %s", file.own)
+    with suppress(OSError):
+        os.unlink(file.name, dir_fd=file.folder)
+
+
+def _read(path: Path | str, folder: int | None = None) -> bytes | None:
+    """A small plain file, or None. No link is followed: an agent could point one at any file."""
+    try:
+        descriptor = os.open(path, _READ, dir_fd=folder)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            return None
+        content = file.read(LARGEST_BYTES + 1)
+    return content if len(content) <= LARGEST_BYTES else None
+
+
+def _bring_back(file: Lent) -> None:
+    """Two jobs take turns: the first that renewed it wins, and for the other the person's file has changed."""
+    renewed = _read(file.name, file.folder)
+    if renewed is None or renewed == file.content or not is_renewal(file.content, renewed):
+        return
+    folder = os.open(file.own.parent, _FOLDER)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if _read(file.own) == file.content:
+            _replace(file.own, renewed)
+    finally:
+        os.close(folder)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put it in the place of a file in one step. Only its owner can read the new one, whatever the old one's mode."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def is_renewal(before: bytes, after: bytes) -> bool:
+    """Whether `after` is the same sign-in with newer tokens: nothing is gone, and only tokens and times differ."""
+    try:
+        old, new = msgspec.json.decode(before), msgspec.json.decode(after)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return False
+    return _is_same_account(old, new) and _latest_s(new) >= _latest_s(old)
+
+
+def _is_same_account(old: object, new: object, name: str = "") -> bool:
+    if isinstance(old, dict):
+        return isinstance(new, dict) and all(
+            key in new and _is_same_account(value, new[key], str(key)) for key, value in old.items()
+        )
+    if _TOKEN.search(name) or _TIME.search(name):
+        return type(old) is type(new)
+    return old == new
+
+
+def _latest_s(value: object, name: str = "") -> float:
+    """The latest time that a sign-in names, to compare two of them."""
+    if isinstance(value, dict):
+        return max((_latest_s(item, str(key)) for key, item in value.items()), default=0.0)
+    if not _TIME.search(name):
+        return 0.0
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) / (1000 if value > 1e11 else 1)  # some count in milliseconds
+    if isinstance(value, str):
+        with suppress(ValueError, OverflowError):
+            return datetime.fromisoformat(value[:19]).timestamp()
+    return 0.0

@@ -1,0 +1,211 @@
+"""The contract of the harnesses, with the real programs in the real cage and a stand-in for the model (D3, D9, D10)."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from phasegate.agents.port import Ending, EventKind
+from phasegate.cage.level import Level
+from support.caged import eventually, processes_with
+from support.real_agents import (
+    KEY,
+    SUBJECTS,
+    Ran,
+    Room,
+    Subject,
+    make_room,
+    processes_tagged,
+    run_real,
+    strongest,
+)
+from support.standin import Cut, Fail, Hang, Say, Seen, Shell, Standin, Turn, Write
+
+CANARY = "canary-0815"
+ANSWER = 'The work is done: é, <b> & "quotes".\n\n```json\n{}\n```'
+# Everything that quoting, JSON and XML could spoil, 300 KB of it.
+HOSTILE_LINE = "<file name='a &amp; b'>\\n \"$(id)\" `x` é 漢字 😀 %s {{X}} \t</file>\n"
+LONG_PROMPT = f"<prompt>\n{HOSTILE_LINE * (300_000 // len(HOSTILE_LINE.encode()) + 1)}</prompt>\n"
+PROMPT = "<prompt>Do what the stand-in says.</prompt>\n"
+
+
+class RoundTrip(NamedTuple):
+    ran: Ran
+    room: Room
+    seen: list[Seen]
+
+
+_round_trips: dict[str, RoundTrip] = {}
+
+
+@pytest.fixture
+def round_trip(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> RoundTrip:
+    """One run with a long prompt, two tools and an answer: each claim about it is a test of its own."""
+    if subject.kind not in _round_trips:
+        _round_trips[subject.kind] = _make_round_trip(subject, tmp_path_factory.mktemp(subject.kind))
+    return _round_trips[subject.kind]
+
+
+def _make_round_trip(subject: Subject, folder: Path) -> RoundTrip:
+    room = make_room(folder, subject)
+    turns = (Write("src/hello.txt", "hello\n"), Shell("env > env.txt; git add -A src; git status > status.txt"))
+    with Standin(*turns, Say(ANSWER)) as model:
+        ran = run_real(room, model.url, LONG_PROMPT, ours={"OUR_SECRET": CANARY})
+    return RoundTrip(ran, room, model.seen)
+
+
+def of_each_round_trip(function: object) -> object:
+    """The tests of one agent's round trip run in one worker, so that it runs once."""
+    marks = [pytest.param(kind, marks=pytest.mark.xdist_group(f"round trip of {kind}")) for kind in sorted(SUBJECTS)]
+    return pytest.mark.parametrize("subject", marks, indirect=True)(function)
+
+
+@of_each_round_trip
+@pytest.mark.demand("P5.a")
+def test_a_prompt_of_300_kb_arrives_at_the_model_byte_for_byte(round_trip: RoundTrip) -> None:
+    assert len(LONG_PROMPT.encode()) > 300_000
+    first = round_trip.seen[0]
+    assert first.raw, round_trip.ran
+    assert any(LONG_PROMPT.strip() in text for text in first.strings), round_trip.ran
+
+
+@of_each_round_trip
+def test_a_run_to_the_end_is_completed_and_its_answer_is_what_the_model_said_last(round_trip: RoundTrip) -> None:
+    assert round_trip.ran.report.ending is Ending.COMPLETED, round_trip.ran
+    assert round_trip.ran.report.answer.strip() == ANSWER.strip()
+
+
+@of_each_round_trip
+def test_the_tools_of_the_agent_work_in_the_checkout(round_trip: RoundTrip) -> None:
+    assert (round_trip.room.checkout / "src/hello.txt").read_text() == "hello\n", round_trip.ran
+    assert "src/hello.txt" in (round_trip.room.checkout / "status.txt").read_text()  # git works inside
+
+
+@of_each_round_trip
+@pytest.mark.demand("D3.a")
+def test_what_the_agent_does_is_heard_live_in_one_language(round_trip: RoundTrip) -> None:
+    files = [Path(event.path).name for event in round_trip.ran.of_kind(EventKind.FILE)]
+    commands = [event.text for event in round_trip.ran.of_kind(EventKind.COMMAND)]
+    assert files == ["hello.txt"], round_trip.ran.events
+    assert any("env.txt" in command for command in commands), round_trip.ran.events
+    assert ANSWER.splitlines()[0] in "".join(event.text for event in round_trip.ran.of_kind(EventKind.TEXT))
+
+
+@of_each_round_trip
+def test_what_was_used_is_added_up(round_trip: RoundTrip) -> None:
+    usage = round_trip.ran.report.usage
+    assert usage is not None
+    assert usage.input_tokens >= 3 * 101
+    assert usage.output_tokens >= 3 * 23
+
+
+@of_each_round_trip
+def test_the_key_reaches_the_model_and_nothing_else_of_ours_reaches_the_agent(round_trip: RoundTrip) -> None:
+    assert any(KEY in value for value in round_trip.seen[0].headers.values())
+    inside = (round_trip.room.checkout / "env.txt").read_text()
+    assert "AGILEPLUS_JOB_ID=" in inside
+    assert CANARY not in inside
+    assert os.environ["HOME"] not in inside
+
+
+@of_each_round_trip
+def test_nothing_of_a_finished_run_is_left(round_trip: RoundTrip) -> None:
+    assert processes_tagged(round_trip.ran.tag) == []
+    outside = {path.name for path in round_trip.room.root.iterdir() if not path.name.startswith("job-")}
+    assert outside == {"checkout"}
+    changed = {path.name for path in round_trip.room.checkout.iterdir()}
+    known = {"README.md", ".git", "src", "env.txt", "status.txt", "WP01.md", "spec.md", "plan.md", "prompt.xml"}
+    assert changed == known  # no agent leaves files of its own in the checkout
+
+
+# --- how it goes wrong
+
+
+def play(subject: Subject, folder: Path, *turns: Turn, **options: object) -> tuple[Ran, Standin]:
+    with Standin(*turns) as model:
+        return run_real(make_room(folder, subject), model.url, PROMPT, **options), model  # type: ignore[arg-type]
+
+
+HTTP = [
+    (Fail(400), Ending.FAILED, "400"),
+    (Fail(401), Ending.NOT_RUNNABLE, "401"),
+    (Fail(429, retry_after_s=3600), Ending.RATE_LIMITED, "429"),
+    (Fail(500), Ending.TRANSIENT, "500"),
+]
+
+
+@pytest.mark.demand("D10.a", "D10.b")
+@pytest.mark.parametrize(("failure", "ending", "named"), HTTP, ids=["400", "401", "429", "500"])
+def test_an_error_of_the_model_is_told_apart_and_named(
+    subject: Subject, tmp_path: Path, failure: Fail, ending: Ending, named: str
+) -> None:
+    ran, model = play(subject, tmp_path, failure)
+    assert model.questions, ran
+    assert ran.report.ending is ending, ran
+    assert named in ran.report.reason or f"the stand-in says {named}" in ran.report.reason, ran
+    assert not ran.finished.told_to_stop
+    assert processes_tagged(ran.tag) == []
+    if ending is Ending.NOT_RUNNABLE:
+        assert ran.report.remedy
+
+
+def test_a_failure_that_passes_is_no_failure(subject: Subject, tmp_path: Path) -> None:
+    ran, _ = play(subject, tmp_path, Fail(500, times=1), Say("fine"))
+    assert ran.report.ending in (Ending.COMPLETED, Ending.TRANSIENT), ran  # some try again by themselves
+    assert (ran.report.answer.strip() == "fine") is (ran.report.ending is Ending.COMPLETED), ran
+
+
+def test_a_stream_that_breaks_off_is_worth_another_try(subject: Subject, tmp_path: Path) -> None:
+    ran, _ = play(subject, tmp_path, Cut())
+    assert ran.report.ending is Ending.TRANSIENT, ran
+    assert ran.report.reason
+    assert not ran.finished.told_to_stop, ran
+    assert processes_tagged(ran.tag) == []
+
+
+@pytest.mark.demand("D9.a")
+def test_a_model_that_says_nothing_is_ended_by_the_clock(subject: Subject, tmp_path: Path) -> None:
+    ran, _ = play(subject, tmp_path, Hang(), timeout_s=15.0)
+    assert ran.finished.told_to_stop
+    assert ran.report.ending is Ending.FAILED, ran
+    assert "ran out of time" in ran.report.reason
+    assert processes_tagged(ran.tag) == []
+
+
+@pytest.mark.demand("D9.a")
+def test_commands_that_an_agent_started_end_with_it(subject: Subject, tmp_path: Path) -> None:
+    token = f"token-{uuid.uuid4().hex}"
+    lasting = "python3 -c 'import time; time.sleep(600)'"
+    command = f"setsid {lasting} {token} >/dev/null 2>&1 & {lasting} {token}"
+    ran, _ = play(
+        subject, tmp_path, Shell(command), Say("x"), stop_when=lambda: eventually(lambda: len(running(token)) >= 2, 60)
+    )
+    assert ran.finished.told_to_stop
+    assert ran.report.ending is not Ending.COMPLETED, ran
+    assert processes_with(token) == []
+    assert processes_tagged(ran.tag) == []
+
+
+def running(token: str) -> list[int]:
+    """The commands themselves, without the shells that hold them in their own command line."""
+    return [pid for pid in processes_with(token) if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
+
+
+@pytest.mark.skipif(strongest() is Level.NONE, reason="not enforceable here: there is no sandbox")
+def test_a_file_outside_the_checkout_is_refused_and_the_agent_hears_of_it(subject: Subject, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    ran, model = play(subject, tmp_path, Shell(f"echo x > {outside} || echo REFUSED"), Say("went on"))
+    assert not outside.exists()
+    assert "REFUSED" in model.questions[-1].text, ran
+    assert ran.report.ending is Ending.COMPLETED, ran
+
+
+def test_a_reviewer_changes_nothing_whatever_the_model_wants(subject: Subject, tmp_path: Path) -> None:
+    ran, _ = play(subject, tmp_path, Write("hello.txt", "hello\n"), Say("went on"), phase="review")
+    assert ran.report.ending is Ending.COMPLETED, ran
+    json.dumps(ran.report.answer)

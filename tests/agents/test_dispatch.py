@@ -1,0 +1,89 @@
+"""A work package carried out by each of the real programs, from `phasegate dispatch` to the merge (D1-D13)."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from phasegate.rules.work_package import State
+from support.dispatch_project import FEATURE, DispatchProject, make_project
+from support.real_agents import Subject, processes_tagged
+from support.standin import Fail, Say, Script, Shell, Standin, Write
+
+FORM = "src/login.ts"
+TEXT = "export const login = () => 'é';\n"
+COMMIT = Shell(f"git add {FORM} && git commit -q -m 'WP01: Write the login form'")
+
+
+def result(prompt: str) -> str:
+    """The JSON result of the job that the prompt names."""
+    job = re.search(r"- job_id: (\S+)", prompt)
+    assert job is not None, prompt[-2000:]
+    fields = {"job_id": job[1], "wp_id": "WP01", "success": True, "status": "completed", "summary": "Done"}
+    return f"It is done.\n\n```json\n{json.dumps(fields)}\n```\n"
+
+
+REVIEW = Script((Say("I have read the change.\n\n<review>PASS</review>\n"),), about="Review work package WP01")
+
+
+def project_of(subject: Subject, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> DispatchProject:
+    """A repository whose only agent is the real program; key and address are in the person's environment."""
+    configured = subject.configured(url)
+    for name, value in configured.env.items():
+        monkeypatch.setenv(name, value)
+    lines = [f'harness = "{subject.kind}"', f"env = {json.dumps([*configured.env])}"]
+    if configured.command:
+        lines.append(f"command = {json.dumps(configured.command)}")
+    return make_project(folder, harness="\n".join(lines), agent="timeout_s = 100")
+
+
+@pytest.mark.demand("D3.a", "D8.a")
+@pytest.mark.parametrize("commits", [True, False], ids=["it commits", "we commit"])
+def test_a_work_package_is_implemented_committed_validated_reviewed_and_merged(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: bool
+) -> None:
+    turns = (Write(FORM, TEXT), *([COMMIT] if commits else []), Say(result))
+    with Standin(REVIEW, Script(turns, about="Implement work package WP01")) as model:
+        project = project_of(subject, tmp_path, model.url, monkeypatch)
+        done = project.command("dispatch", "WP01")
+    assert done.code == 0, done.stdout + done.stderr
+    assert project.rows()["WP01"].state is State.DONE
+    assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
+    assert project.files_of(FEATURE) - project.files_of("main") == {FORM}
+    assert project.audit_problems() == []
+    assert project.worktrees() == set()
+    messages = project.git("log", "--format=%s", f"main..{FEATURE}")
+    assert ("WP01: Write the login form" in messages) is commits, messages
+    for job in project.jobs():
+        prompt = project.prompt(job.id).strip()
+        assert any(prompt in text for seen in model.seen for text in seen.strings), f"{job} was not told its prompt"
+        assert processes_tagged(job.id) == []
+
+
+def test_a_refused_key_blocks_the_package_and_says_what_to_do(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Standin(Fail(401)) as model:
+        project = project_of(subject, tmp_path, model.url, monkeypatch)
+        done = project.command("dispatch", "WP01")
+    row = project.rows()["WP01"]
+    assert done.code == 1, done.stdout + done.stderr
+    assert row.state is State.BLOCKED
+    assert "401" in row.reason
+    assert row.remediation
+    assert len(project.jobs()) == 1  # a refused key is not tried again
+    assert FORM not in project.files_of(FEATURE)
+
+
+def test_an_agent_that_says_it_is_done_and_did_nothing_is_not_believed(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Standin(REVIEW, Script((Say(result),), about="Implement work package WP01")) as model:
+        project = project_of(subject, tmp_path, model.url, monkeypatch)
+        done = project.command("dispatch", "WP01")
+    assert done.code == 1, done.stdout + done.stderr
+    assert project.rows()["WP01"].state is State.BLOCKED
+    assert FORM not in project.files_of(FEATURE)

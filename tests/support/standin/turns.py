@@ -1,0 +1,95 @@
+"""What a stand-in model is told to do: a list of turns, one for each time the agent comes with one more tool result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Say(NamedTuple):
+    """Ends the agent's turn with a text; a function gets all that the agent sent, as text."""
+
+    text: str | Callable[[str], str]
+
+
+class Write(NamedTuple):
+    """Has a file written, with the tool that the agent offers for it."""
+
+    path: str
+    content: str
+
+
+class Shell(NamedTuple):
+    """Has a shell command run."""
+
+    command: str
+
+
+class Fail(NamedTuple):
+    """Answers with an HTTP error: always, or so many times and then goes on with the next turn."""
+
+    status: int
+    retry_after_s: int | None = None
+    times: int | None = None
+
+
+class Cut(NamedTuple):
+    """Breaks the connection off in the middle of a text."""
+
+
+class Hang(NamedTuple):
+    """Says nothing until the server is told to let go."""
+
+
+Turn = Say | Write | Shell | Fail | Cut | Hang
+
+
+class Script(NamedTuple):
+    """The turns of every conversation in which the pattern is found."""
+
+    turns: tuple[Turn, ...]
+    about: str = ""
+
+    def fits(self, text: str) -> bool:
+        return re.search(self.about, text) is not None
+
+
+class Call(NamedTuple):
+    """A tool call in an agent's own words. Free-form tools take a text in place of arguments."""
+
+    name: str
+    arguments: dict[str, object] | str
+
+
+Move = Say | Call
+
+
+def call_for(turn: Write | Shell, offered: Sequence[str]) -> Call | None:
+    """The call that carries the turn out with the tools that are offered, or None."""
+    known = _WRITERS if isinstance(turn, Write) else _SHELLS
+    name = next((name for name in known if name in offered), None)
+    if name is None:
+        return None
+    return Call(name, _written(name, turn) if isinstance(turn, Write) else _run(name, turn))
+
+
+_WRITERS = ("Write", "apply_patch", "write_file", "write", "edit")
+_SHELLS = ("Bash", "exec_command", "shell_command", "run_shell_command", "bash")
+
+
+def _written(name: str, turn: Write) -> dict[str, object] | str:
+    if name == "apply_patch":
+        lines = "".join(f"+{line}\n" for line in turn.content.splitlines())
+        return f"*** Begin Patch\n*** Add File: {turn.path}\n{lines}*** End Patch\n"
+    if name == "edit":  # where there is no tool but this, nothing replaced by something is a new file
+        return {"file_path": turn.path, "old_string": "", "new_string": turn.content}
+    return {"filePath" if name == "write" else "file_path": turn.path, "content": turn.content}
+
+
+def _run(name: str, turn: Shell) -> dict[str, object]:
+    if name == "exec_command":
+        return {"cmd": turn.command, "yield_time_ms": 20_000}
+    described = {} if name == "shell_command" else {"description": "Run it"}
+    more: dict[str, object] = {"is_background": False} if name == "run_shell_command" else {}
+    return {"command": turn.command, **described, **more}

@@ -1,0 +1,324 @@
+"""The streams of the known agent programs: events, usage, answer, and what the end means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, Ending, EventKind, Finished, Task, Usage
+from phasegate.agents.table import harness_of
+from support.agent_streams import NOW_S, PROGRAMS, REPOSITORY, recorded
+from support.agents import Mute, read
+from support.caged import eventually
+from support.tasks import make_task
+
+RUN_HERE = sorted(PROGRAMS.keys() - {"cursor"})
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    made = make_task(tmp_path_factory.mktemp("repository"), AgentConfig("tested"))
+    return msgspec.structs.replace(made, checkout=REPOSITORY)
+
+
+def heard(task: Task, kind: str, finished: Finished) -> tuple[list[AgentEvent], AgentReport]:
+    return read(harness_of(kind), task, finished)
+
+
+def kinds(events: list[AgentEvent]) -> list[EventKind]:
+    return [event.kind for event in events]
+
+
+@pytest.mark.demand("D3.a", "D3.b", "D3.c", "D3.d", "D3.e", "D3.f")
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_good_run_is_one_sequence_of_events_and_its_last_message_the_answer(task: Task, kind: str) -> None:
+    events, report = heard(task, kind, recorded(kind, "ok"))
+    assert report.ending is Ending.COMPLETED
+    assert report.answer.startswith("Work done by the stub model.\n<review>PASS</review>\n")
+    assert [event.path for event in events if event.kind is EventKind.FILE] == ["hello.txt"]
+    assert "".join(event.text for event in events if event.kind is EventKind.TEXT).endswith(report.answer)
+    assert kinds(events)[-1] is EventKind.END
+    assert not any(event.failed for event in events)
+
+
+@pytest.mark.parametrize("kind", RUN_HERE)
+def test_a_command_is_told_with_its_line(task: Task, kind: str) -> None:
+    events, _ = heard(task, kind, recorded(kind, "yolo_shell"))
+    commands = [event.text for event in events if event.kind is EventKind.COMMAND]
+    assert len(commands) == 1
+    assert "echo hi > shell.txt && git add -A && git commit -qm WP01" in commands[0]
+
+
+USED = {
+    "claude_code": Usage(238, 22, 46, 0.0013551),
+    "codex": Usage(202, 22, 46),
+    "gemini": Usage(202, 22, 46),
+    "opencode": Usage(202, 22, 46, 0.0),
+    "qwen": Usage(202, 22, 46),
+}
+
+
+@pytest.mark.parametrize("kind", RUN_HERE)
+def test_usage_is_that_of_the_whole_run_with_the_cached_tokens_in_it(task: Task, kind: str) -> None:
+    events, report = heard(task, kind, recorded(kind, "ok"))
+    assert report.usage == USED[kind]
+    assert [event.usage for event in events if event.kind is EventKind.USAGE][-1] == USED[kind]
+
+
+def test_a_run_that_was_killed_still_counts_what_it_used(task: Task) -> None:
+    _, report = heard(task, "claude_code", recorded("claude_code", "sig_term_pid", 143))
+    assert report.usage == Usage(119, 11, 1)
+
+
+BAD_ENDS = [
+    *((kind, "err_e400", Ending.FAILED) for kind in RUN_HERE),
+    *((kind, "err_e401", Ending.NOT_RUNNABLE) for kind in RUN_HERE),
+    *((kind, "err_e429", Ending.RATE_LIMITED) for kind in RUN_HERE),
+    *((kind, "err_e500", Ending.TRANSIENT) for kind in RUN_HERE),
+    *((kind, "err_trunc", Ending.TRANSIENT) for kind in RUN_HERE if kind != "claude_code"),
+    ("claude_code", "maxturns", Ending.FAILED),
+    ("claude_code", "sig_term_pid", Ending.FAILED),
+    ("claude_code", "sig_int_pid", Ending.FAILED),
+    ("codex", "sig_term_pid", Ending.FAILED),
+    ("gemini", "maxturns", Ending.FAILED),
+    ("gemini", "sig_term_group", Ending.FAILED),
+    ("opencode", "sig_term_pid", Ending.FAILED),
+    ("qwen", "maxturns", Ending.FAILED),
+]
+
+
+@pytest.mark.demand("D10.a", "D10.b")
+@pytest.mark.parametrize(("kind", "scenario", "ending"), BAD_ENDS)
+def test_a_bad_end_has_its_meaning_whatever_the_exit_status(
+    task: Task, kind: str, scenario: str, ending: Ending
+) -> None:
+    """Exit status 0 came with errors from several of them."""
+    for exit_status in (0, 1):
+        _, report = heard(task, kind, recorded(kind, scenario, exit_status))
+        assert report.ending is ending
+        assert report.reason
+        assert bool(report.remedy) is (ending is Ending.NOT_RUNNABLE)
+
+
+@pytest.mark.parametrize("kind", RUN_HERE)
+def test_trouble_that_passed_is_no_trouble(task: Task, kind: str) -> None:
+    _, report = heard(task, kind, recorded(kind, "err_flaky500"))
+    assert report.ending is Ending.COMPLETED
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_stream_without_its_end_is_not_complete_wherever_it_is_cut(task: Task, kind: str) -> None:
+    whole = recorded(kind, "ok")
+    lines = whole.stdout.splitlines(keepends=True)
+    for count in range(len(lines)):
+        cut = msgspec.structs.replace(whole, stdout="".join(lines[:count]) + lines[count][: len(lines[count]) // 2])
+        _, report = heard(task, kind, cut)
+        assert report.ending is Ending.FAILED
+        assert "final result" in report.reason
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_what_comes_after_the_end_takes_it_back(task: Task, kind: str) -> None:
+    whole = recorded(kind, "ok")
+    lines = whole.stdout.splitlines(keepends=True)
+    again = next(
+        line for line in reversed(lines) if '"text"' in line or '"assistant"' in line or "agent_message" in line
+    )
+    _, report = heard(task, kind, msgspec.structs.replace(whole, stdout=whole.stdout + again))
+    assert report.ending is Ending.FAILED
+
+
+@pytest.mark.parametrize("kind", RUN_HERE)
+@pytest.mark.parametrize(
+    "how", [{"exit_status": 1}, {"exit_status": None, "signal": 9}, {"timed_out": True}, {"exit_status": 143}]
+)
+def test_a_good_result_of_a_process_that_ended_badly_is_not_complete(
+    task: Task, kind: str, how: dict[str, object]
+) -> None:
+    _, report = heard(task, kind, recorded(kind, "ok", **how))  # type: ignore[arg-type]
+    assert report.ending is not Ending.COMPLETED
+
+
+@pytest.mark.demand("D9.d")
+@pytest.mark.parametrize("kind", RUN_HERE)
+def test_an_agent_that_ends_well_after_it_was_told_to_stop_is_judged_like_any_other(task: Task, kind: str) -> None:
+    assert heard(task, kind, recorded(kind, "ok", told_to_stop=True))[1].ending is Ending.COMPLETED
+
+
+def test_a_refused_permission_is_noted(task: Task) -> None:
+    events, report = heard(task, "claude_code", recorded("claude_code", "autoedit_shell"))
+    assert any("not permitted: Bash" in event.text for event in events if event.kind is EventKind.NOTICE)
+    assert report.ending is Ending.COMPLETED, "what it did not do, evidence will miss"
+
+
+def test_a_patch_that_failed_is_told_as_failed(task: Task) -> None:
+    events, _ = heard(task, "codex", recorded("codex", "sandbox_broken_file_change_failed"))
+    assert [(event.path, event.failed) for event in events if event.kind is EventKind.FILE] == [("hello.txt", True)]
+
+
+def test_a_program_that_would_wait_for_minutes_is_stopped_and_we_wait(task: Task) -> None:
+    finished = recorded("qwen", "err_e429", None, signal=15, told_to_stop=True)
+    talk = Mute()
+    reading = harness_of("qwen").reading(task, talk)
+    for line in finished.stdout.splitlines():
+        [*reading.line(line)]
+    report = reading.report(finished)
+    assert talk.stops == 1
+    assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, NOW_S + 120)
+
+
+def test_a_program_that_asks_again_without_end_is_stopped(task: Task) -> None:
+    talk = Mute()
+    reading = harness_of("opencode").reading(task, talk)
+    finished = recorded("opencode", "err_trunc", None, signal=15, told_to_stop=True)
+    for line in finished.stdout.splitlines():
+        [*reading.line(line)]
+    assert talk.stops == 1
+    assert reading.report(finished).ending is Ending.TRANSIENT
+
+
+def test_codex_without_a_network_is_stopped(task: Task) -> None:
+    talk = Mute()
+    reading = harness_of("codex").reading(task, talk)
+    waiting = '{"type":"error","message":"Reconnecting... waiting for network (Connection failed)"}'
+    for _ in range(100):
+        [*reading.line(waiting)]
+    assert talk.stops == 1
+    assert reading.report(Finished(None, "", "", 15, told_to_stop=True)).ending is Ending.TRANSIENT
+
+
+RATE_LIMITED = (
+    '{"type":"error","message":"Reconnecting... 1/5 (exceeded retry limit, last status: 429 Too Many Requests)"}'
+)
+
+
+def test_codex_that_waits_for_the_end_of_a_limit_is_stopped_in_time_unless_it_gets_on(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("phasegate.agents.codex.PATIENCE_S", 0.05)
+    waits, gets_on = Mute(), Mute()
+    for talk in (gets_on, waits):
+        reading = harness_of("codex").reading(task, talk)
+        list(reading.line(RATE_LIMITED))
+        if talk is gets_on:
+            list(reading.line('{"type":"turn.started"}'))
+    assert eventually(lambda: waits.stops)
+    assert gets_on.stops == 0
+    report = reading.report(Finished(None, "", "", signal=15, told_to_stop=True))
+    assert report.ending is Ending.RATE_LIMITED
+
+
+def test_gemini_that_stopped_because_it_went_round_in_circles_is_not_complete(task: Task) -> None:
+    lines = (
+        '{"type":"error","severity":"warning","message":"Loop detected, stopping execution"}\n'
+        '{"type":"result","status":"success","stats":{"total_tokens":0}}\n'
+    )
+    _, report = heard(task, "gemini", Finished(0, lines, ""))
+    assert (report.ending, report.reason) == (Ending.FAILED, "Loop detected, stopping execution")
+
+
+def test_cursor_is_told_to_go_after_its_result_and_that_is_a_good_end(task: Task) -> None:
+    talk = Mute()
+    reading = harness_of("cursor").reading(task, talk)
+    finished = recorded("cursor", "ok", None, signal=15, told_to_stop=True)
+    for line in finished.stdout.splitlines():
+        [*reading.line(line)]
+    assert talk.stops == 1
+    assert reading.report(finished).ending is Ending.COMPLETED
+
+
+def test_the_end_of_a_usage_limit_is_known(task: Task) -> None:
+    limit = '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1794803600}}\n'
+    whole = recorded("claude_code", "err_e429")
+    _, report = heard(task, "claude_code", msgspec.structs.replace(whole, stdout=limit + whole.stdout))
+    assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, NOW_S + 3600)
+
+
+def test_a_usage_limit_that_calls_itself_a_success_is_none(task: Task) -> None:
+    line = '{"type":"result","subtype":"success","is_error":false,"result":"Claude AI usage limit reached|1794803600"}'
+    _, report = heard(task, "claude_code", Finished(0, line, "", ended_at_s=NOW_S))
+    assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, NOW_S + 3600)
+
+
+@pytest.mark.demand("D7.i")
+def test_a_blocker_in_an_earlier_message_is_not_lost(task: Task) -> None:
+    message = (
+        '{"type":"item.completed","item":{"type":"agent_message","text":"BLOCKER: no database here\\nI go on."}}\n'
+    )
+    whole = recorded("codex", "ok")
+    _, report = heard(task, "codex", msgspec.structs.replace(whole, stdout=message + whole.stdout))
+    assert report.blockers == ("no database here",)
+    assert "BLOCKER" not in report.answer
+
+
+def test_a_blocker_is_not_lost_where_the_result_repeats_only_the_last_message(task: Task) -> None:
+    said = '{"type":"assistant","message":{"id":"%s","content":[{"type":"text","text":"%s"}]}}\n'
+    result = '{"type":"result","subtype":"success","is_error":false,"result":"All done."}\n'
+    stdout = said % ("1", "BLOCKER: no database here\\n") + said % ("2", "All done.") + result
+    _, report = heard(task, "claude_code", Finished(0, stdout, ""))
+    assert (report.answer, report.blockers, report.ending) == ("All done.", ("no database here",), Ending.COMPLETED)
+
+
+def test_a_message_without_end_costs_bounded_memory_and_is_flagged(task: Task) -> None:
+    reading = harness_of("gemini").reading(task, Mute())
+    piece = '{"type":"message","role":"assistant","content":"' + "x" * 100_000 + '"}'
+    for _ in range(60):
+        [*reading.line(piece)]
+    report = reading.report(Finished(0, "", ""))
+    assert report.cut
+    assert len(report.answer) == 4_000_000
+
+
+# What a stream is made of, put together wrongly: real lines, halves of lines, and other things.
+PIECES = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(
+        ["{}", "[]", "null", '{"type":"result"}', '{"type":7}', '{"type":"assistant","message":null}', "\0"]
+    ),
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+        max_leaves=8,
+    ).map(lambda value: msgspec.json.encode({"type": "result", "result": value, "usage": value}).decode()),
+)
+
+
+def _unfinished(kind: str) -> list[str]:
+    """Lines of real runs but for those that mark a good end."""
+    scenarios = ["ok"] if kind == "cursor" else ["ok", "err_e500", "yolo_shell"]
+    lines = [line for name in scenarios for line in recorded(kind, name).stdout.splitlines()]
+    marks = ('"subtype":"success"', '"status":"success","stats"', "turn.completed", '"reason":"stop"')
+    return [line for line in lines if not any(mark in line for mark in marks)]
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+@given(data=st.data(), exit_status=st.sampled_from([0, 0, 1, None]), noise=st.binary(max_size=60))
+def test_garbage_never_raises_and_never_completes(
+    task: Task, kind: str, data: st.DataObject, exit_status: int | None, noise: bytes
+) -> None:
+    lines = data.draw(st.lists(PIECES | st.sampled_from(_unfinished(kind)), max_size=12))
+    reading = harness_of(kind).reading(task, Mute())
+    for line in [*lines, noise.decode("utf-8", "replace"), noise.decode("latin-1"), "\ud800"]:
+        for event in reading.line(line):
+            assert isinstance(event, AgentEvent)
+    report = reading.report(Finished(exit_status, "", noise.decode("utf-8", "replace")))
+    assert report.ending is not Ending.COMPLETED
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_depth_and_size_do_no_harm(task: Task, kind: str) -> None:
+    reading = harness_of(kind).reading(task, Mute())
+    for line in ("[" * 200_000, '{"type":' * 100_000, '{"type":"result","result":' + "9" * 5_000 + "}", '"' * 10):
+        assert all(event.failed for event in reading.line(line))
+    assert reading.report(Finished(0, "", "")).ending is not Ending.COMPLETED
+
+
+def test_the_fixtures_name_no_other_place_than_the_checkout_of_their_runs() -> None:
+    folder = Path(__file__).parents[1] / "fixtures/agent_streams"
+    for path in folder.rglob("*.*"):
+        text = path.read_text().replace(str(REPOSITORY), "")
+        assert not any(place in text for place in ("/home/", "/root/", "/Users/", "Bearer ")), path

@@ -1,0 +1,48 @@
+"""What an agent reports goes into its trail, as reported and in bounded number."""
+
+from __future__ import annotations
+
+from phasegate.agents.port import AgentEvent, EventKind, Usage
+from phasegate.engine.live import LONGEST_TEXT, MOST_NOTED, LiveTrail, noted, used
+from phasegate.rules.trail import Action, Done, Source
+
+
+def test_each_kind_of_action_has_its_entry_and_all_are_reported() -> None:
+    events = [
+        AgentEvent(EventKind.FILE, path="a.py"),
+        AgentEvent(EventKind.FILE, path="b.py", removed=True, failed=True),
+        AgentEvent(EventKind.COMMAND, "make test"),
+        AgentEvent(EventKind.TOOL, "Read", "c.py"),
+        AgentEvent(EventKind.NOTICE, "not permitted", failed=True),
+    ]
+    entries = [noted("agent:x", event) for event in events]
+    assert [(entry.action, dict(entry.fields)) for entry in entries if entry] == [
+        (Action.WRITE_FILE, {"path": "a.py"}),
+        (Action.DELETE_FILE, {"path": "b.py", "failed": True}),
+        (Action.RUN_COMMAND, {"command": "make test"}),
+        (Action.USE_TOOL, {"tool": "Read", "path": "c.py"}),
+        (Action.NOTICE, {"text": "not permitted", "failed": True}),
+    ]
+    assert {entry.source for entry in entries if entry} == {Source.REPORTED}
+
+
+def test_what_an_agent_says_is_no_action() -> None:
+    for kind in (EventKind.TEXT, EventKind.USAGE, EventKind.END):
+        assert noted("agent:x", AgentEvent(kind, "words")) is None
+
+
+def test_a_busy_agent_does_not_fill_the_disk() -> None:
+    entries: list[Done] = []
+    trail = LiveTrail("agent:x", entries.append)
+    for _ in range(3 * MOST_NOTED):
+        trail(AgentEvent(EventKind.COMMAND, "x" * 10_000))
+    assert len(entries) == MOST_NOTED + 1
+    assert entries[-1].action is Action.NOTICE
+    assert entries[-1].source is Source.OBSERVED
+    assert all(len(str(entry.fields.get("command", ""))) <= LONGEST_TEXT for entry in entries)
+
+
+def test_usage_is_noted_once_as_the_agent_says() -> None:
+    entry = used("agent:x", Usage(10, 4, 2, 0.5))
+    assert (entry.action, entry.source) == (Action.USAGE, Source.REPORTED)
+    assert dict(entry.fields) == {"input_tokens": 10, "cached_input_tokens": 4, "output_tokens": 2, "cost_usd": 0.5}
