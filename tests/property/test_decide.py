@@ -206,6 +206,13 @@ def test_no_package_begins_before_those_that_it_waits_for_and_no_more_than_the_l
                 assert all(feature.packages[other] is State.DONE for other in feature.needs[name])
 
 
+@pytest.mark.parametrize("work", list(Work))
+def test_the_account_that_gates_are_held_against_says_no_where_nothing_was_shown(work: Work) -> None:
+    """The control: a rule that passed this gate would be found out."""
+    world = begin((work,), SMALL)
+    assert not is_earned(world, GateChecked(world.feature.phase.artifacts))
+
+
 class AnyFeature(RuleBasedStateMachine):
     """Longer workflows and larger limits than can be searched whole, driven by chance."""
 

@@ -222,7 +222,7 @@ def gate_checks(feature: Feature) -> Iterator[GateChecked]:
 
 
 def _ends(feature: Feature) -> Iterator[End]:
-    """How a run can end. A pause at a provider's limit is taken once, in the smaller spaces: it only makes them larger."""
+    """How a run can end. A pause at a provider's limit is taken once, in the smaller spaces: it adds nothing else."""
     pauses = bool(feature.limits.retries) and not feature.pauses
     return (end for end in End if end is not End.LIMITED or pauses)
 
