@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from phasegate.engine.closing import merge_feature, tidy
 from phasegate.engine.dispatch import Report, dispatch
-from phasegate.engine.feature_journal import FeatureJournal
-from phasegate.engine.packages import find_package
+from phasegate.engine.feature_journal import HAPPENED, FeatureJournal, read_happened
+from phasegate.engine.packages import HAPPENED as OF_PACKAGE
+from phasegate.engine.packages import find_package, read_package_event
 from phasegate.engine.phase_steps import LOOK_EVERY_S, PhaseSteps
 from phasegate.engine.project import Project, new_id, now
 from phasegate.errors import StateConflict
@@ -162,10 +163,29 @@ class _Drive:
 
     def _startable(self, running: dict[str, Thread]) -> tuple[str, ...]:
         names = [name for action in decide(self._feature, running) for name in action.packages]
-        for name in names:
-            if self._feature.packages[name] is not State.DOING:
-                self._journal.record(PackageStarted(name))
-        return tuple(names)
+        fresh = [name for name in names if self._feature.packages[name] is not State.DOING]
+        ended = [end for name in names if name not in fresh and (end := self._end_unseen(name)) is not None]
+        if fresh or ended:
+            self._journal.record(*(PackageStarted(name) for name in fresh), *ended)
+        gone = {end.package for end in ended}
+        return tuple(name for name in names if name not in gone)
+
+    def _end_unseen(self, name: str) -> PackageEnded | None:
+        """How a package ended in a run that died before it took that in. A blocked one waits for a person, as ever."""
+        row = next((row for row in self._store.packages(self._slug) if row.id == name), None)
+        if row is None or row.state != State.BLOCKED or not self._was_worked_on(name):
+            return None
+        return PackageEnded(name, State.BLOCKED, row.reason, row.remediation)
+
+    def _was_worked_on(self, name: str) -> bool:
+        """Whether anything happened to a package since it was begun: else it is blocked from before, and resolved."""
+        worked = False
+        for recorded in self._store.events(self._slug):
+            if recorded.kind == HAPPENED and read_happened(recorded.payload) == PackageStarted(name):
+                worked = False
+            elif recorded.kind == OF_PACKAGE and read_package_event(recorded.payload)[0] == name:
+                worked = True
+        return worked
 
     def _start(self, name: str, ends: SimpleQueue[_Came]) -> Thread:
         thread = Thread(target=self._dispatch, args=(name, ends), name=f"package {name}", daemon=True)
