@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-long test-agents check format bench lock traceability clean
+.PHONY: help demo test test-long test-agents check format bench lock traceability quick-profiles clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -44,6 +44,7 @@ check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/phasegate agent-file check src/phasegate/prompts/agent_files
 	@$(BIN)/phasegate template lint src/phasegate/prompts/templates/system
+	@$(BIN)/python tools/quick_profiles.py --check
 	@$(BIN)/python tools/traceability.py --check
 
 format: $(VENV)/.dev ## format the code and mend what ruff can mend
@@ -55,6 +56,9 @@ bench: $(VENV)/.dev ## measure against the goals, as ratios within one run
 
 traceability: $(VENV)/.dev ## write docs/TRACEABILITY.md from the markers in the tests
 	@$(BIN)/python tools/traceability.py
+
+quick-profiles: $(VENV)/.dev ## write the part of the profiles that `init` reads
+	@$(BIN)/python tools/quick_profiles.py
 
 lock: ## resolve the locked requirements anew
 	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet pip-tools

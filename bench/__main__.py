@@ -11,6 +11,8 @@ from bench.measure import Row, pressure
 
 MODULES = (
     "hook",
+    "init",
+    "status",
     "answer_scan",
     "prompt_stream",
     "project_tree",

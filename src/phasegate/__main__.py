@@ -6,17 +6,28 @@ import sys
 
 
 def main() -> int:
-    """Answer a hook at once; hand everything else to the command line."""
+    """Answer what must be quick at once; hand everything else to the command line."""
     arguments = sys.argv[1:]
-    if arguments[:1] == ["next"]:
-        from phasegate.doors.hook import answer
-
-        code = answer(arguments[1:])
-        if code is not None:
-            return code
+    code = _quick_answer(arguments)
+    if code is not None:
+        return code
     from phasegate.doors.cli import run
 
     return run(arguments)
+
+
+def _quick_answer(arguments: list[str]) -> int | None:
+    """The answer of a door that does without the command line, which costs more than each of them."""
+    command, *options = arguments or [""]
+    if command == "next":
+        from phasegate.doors.hook import answer
+    elif command == "init":
+        from phasegate.doors.setup import answer
+    elif command == "status":
+        from phasegate.doors.status import answer
+    else:
+        return None
+    return answer(options)
 
 
 if __name__ == "__main__":

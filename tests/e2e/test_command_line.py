@@ -43,6 +43,18 @@ def test_the_hook_loads_little_besides_itself(tmp_path: Path) -> None:
     assert extra == {"phasegate", "__future__", "_json"}
 
 
+@pytest.mark.demand("N8.k", "N8.l")
+@pytest.mark.parametrize(
+    "state", ["{", "", "[1,", '{"a": }', '{"active_workflow": nul}', "\ufeff{}", "NaN", "[" * 9999]
+)
+def test_a_malformed_state_is_silent_in_a_process_of_its_own(state: str, tmp_path: Path) -> None:
+    """In this process `json` is loaded, and the scanner inside it behaves better."""
+    (tmp_path / ".isdlc").mkdir()
+    (tmp_path / ".isdlc/state.json").write_text(state)
+    shown = phasegate("next", cwd=tmp_path)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")
+
+
 def test_every_command_has_help(tmp_path: Path) -> None:
     for name, (_, _, line) in COMMANDS.items():
         shown = phasegate(name, "--help", cwd=tmp_path)

@@ -170,7 +170,7 @@ def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
         "wp_sequence": 1,
         "wp_id": "WP01",
         "prompt_path": f"{worktree}/WP01.md",
-        "context_paths": [str(project.root / f"kitty-specs/{SLUG}/spec.md"), str(project.root / "ARCHITECTURE.md")],
+        "context_paths": [f"{worktree}/kitty-specs/{SLUG}/spec.md", str(project.root / "ARCHITECTURE.md")],
         "worktree_path": worktree,
         "config": {
             "kind": "command",

@@ -13,7 +13,6 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.doors.cli import COMMANDS
 from phasegate.rules.workflow import WORKFLOWS
 
 ACTIVE = {"active_workflow": {"type": "feature", "phases": list(WORKFLOWS["feature"]), "current_phase_index": 3}}
@@ -141,8 +140,7 @@ def test_help_is_a_choice(menu: Open) -> None:
     assert code == 0
 
 
-@pytest.mark.skipif("start" in COMMANDS, reason="`start` exists: what it does is shown by its own tests")
-def test_a_choice_whose_command_is_missing_is_shown_as_such(project: Path, menu: Open) -> None:
+def test_a_new_feature_is_started_with_what_was_typed_and_nothing_else(project: Path, menu: Open) -> None:
     configured(project)
     terminal = menu()
     shown(terminal)
@@ -150,11 +148,10 @@ def test_a_choice_whose_command_is_missing_is_shown_as_such(project: Path, menu:
     terminal.expect("Describe your feature: ")
     terminal.sendline("Add a \x1b[31mlogin; rm -rf .")
     rest, code = ended(terminal)
-    assert "Not in this version: phasegate start feature 'Add a [31mlogin; rm -rf .'\n" in rest
-    assert code == 1
+    assert "$ phasegate start feature 'Add a [31mlogin; rm -rf .'\n" in rest
+    assert code != 0  # there is no agent here
 
 
-@pytest.mark.skipif("cancel" in COMMANDS, reason="`cancel` exists: what it does is shown by its own tests")
 def test_cancelling_asks_for_the_reason(project: Path, menu: Open) -> None:
     active(project)
     terminal = menu()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.record.location import find_root, keep_out_of_git, locate, prepare_folder, state_home
+from phasegate.record.exclude import keep_out_of_git
+from phasegate.record.location import find_root, locate, prepare_folder, state_home
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -62,6 +62,10 @@ def _agents(config: Config) -> Iterator[Problem]:
         if agent.harness in _NEED_COMMAND and not agent.command:
             what = f"the harness `{agent.harness}` needs a command"
             yield Problem(("agents", name, "harness"), what, f'set command = ["program"] in [agents.{name}]')
+        others = [other for other in config.agents if other != name]
+        if agent.fallback is not None and agent.fallback not in others:
+            what = f"`{agent.fallback}` is no other agent that is configured"
+            yield Problem(("agents", name, "fallback"), what, suggestion(agent.fallback, others))
 
 
 def _workflows(config: Config) -> Iterator[Problem]:

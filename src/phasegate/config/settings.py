@@ -54,6 +54,7 @@ class Agent(Settings, frozen=True):
     env: tuple[VariableName, ...] = ()
     model: Text | None = None  # None: the program's own choice
     sign_in: bool = True  # whether the files of the person's sign-in are lent to its jobs
+    fallback: str | None = None  # the agent that steps in while this one rests at a limit of its provider
     scenario: Text | None = None  # of a scripted agent, from the root of the repository
 
 

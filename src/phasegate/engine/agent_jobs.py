@@ -13,11 +13,12 @@ from pathlib import Path
 from threading import Event as Cancelled
 from typing import NamedTuple, Protocol
 
-from phasegate.engine.briefing import brief
+from phasegate.engine.briefing import IMPLEMENTATION, brief
 from phasegate.engine.claims import claimed
 from phasegate.engine.crew import Came, Crew
 from phasegate.engine.jobs import Assigned, Ended, discard_home, run_job, started_row
 from phasegate.engine.project import now
+from phasegate.engine.staffing import clock, member_for
 from phasegate.engine.workplace import Workplace, expect_saved
 from phasegate.errors import PhasegateError
 from phasegate.record.row_events import job_ended, job_started
@@ -74,6 +75,7 @@ class AgentJobs:
         self._place, self._trails, self._record = place, trails, record
         self._agent, self._cancelled = agent, cancelled
         self._at_work: dict[str, _AtWork] = {}
+        self._told_until_s: dict[str, float] = {}
         self._due_s: dict[tuple[int, Owed], float] = {}  # when a try after an error may begin, by round and part
 
     def run(self) -> None:
@@ -126,7 +128,21 @@ class AgentJobs:
             self._start(crew, action)
         return len(due)
 
+    def _rests(self, action: Action) -> bool:
+        """Whether the agent that would do it has run into a limit of its provider, and nobody stands in for it."""
+        resting = self._place.store.resting(time.time())
+        if not resting:
+            return False
+        member = member_for(self._place.project, action.step, IMPLEMENTATION, self._agent, resting)
+        until_s = resting.get(member.name, 0.0)
+        if until_s and self._told_until_s.get(member.name) != until_s:
+            self._told_until_s[member.name] = until_s
+            self._record.say(f"{member.name} rests at a limit until {clock(until_s)}; it goes on by itself")
+        return bool(until_s)
+
     def _is_due(self, action: Action) -> bool:
+        if self._rests(action):
+            return False
         if not action.owed.retries:
             return True
         key = (action.round, action.owed)

@@ -2,60 +2,47 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
-from phasegate.config import Agent, Config
-from phasegate.engine.context_documents import context_documents
+from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
 from phasegate.engine.jobs import Assigned
 from phasegate.engine.project import new_id
+from phasegate.engine.staffing import member_for
 from phasegate.engine.workplace import Workplace
-from phasegate.errors import ConfigError
 from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.package_run import Action, Run, Step
 from phasegate.workspace.log import diff_text
 
-
-def agent_for(config: Config, role: str, wanted: str | None) -> tuple[str, Agent]:
-    """The agent that a person asked for, else the one with the role, else the only one."""
-    agents = config.agents
-    name = wanted or config.roles.get(role) or (next(iter(agents)) if len(agents) == 1 else "")
-    if name in agents:
-        return name, agents[name]
-    if not agents:
-        raise ConfigError("no agent is configured", "add one to phasegate.toml: [agents.NAME] with its harness")
-    if name:
-        raise ConfigError(f"there is no agent {name}", f"the configured ones are: {', '.join(agents)}")
-    raise ConfigError(
-        f"no agent has the role {role}", f"set [roles] {role} in phasegate.toml, or --agent: {', '.join(agents)}"
-    )
+IMPLEMENTATION = "06-implementation"
 
 
 def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
     """A new job for what is to be done next, in this folder."""
-    name, settings = agent_for(place.project.config, action.step, wanted)
+    member = member_for(place.project, action.step, IMPLEMENTATION, wanted, place.store.resting(time.time()))
     job, slug = new_id(), place.package.feature_slug
     document = folder / place.document_name
     document.write_text(place.document, encoding="utf-8")
     share = place.share(action.owed.agent_index) if action.step is Step.IMPLEMENT else None
     return Assigned(
         job=job,
-        agent=name,
-        settings=settings,
+        agent=member.name,
+        settings=member.settings,
         feature=slug,
         work=place.package,
         phase=str(action.step),
-        workflow_phase="06-implementation",
+        workflow_phase=IMPLEMENTATION,
         round=action.round,
         rounds=run.limits.rounds,
         checkout=folder,
         document=document,
         instructions=instructions(action.step, _values(place, run, action, job, share)),
-        pieces=tuple(_pieces(place, run, action)),
+        pieces=tuple(_pieces(place, run, action, folder)),
         paths=tuple(place.blobs_of(place.start())),
-        context=tuple(one.path for one in context_documents(place.project, slug)),
+        context=tuple(one.path for one in _documents(place, folder)),
         share=share,
     )
 
@@ -86,15 +73,20 @@ def _note(action: Action, share: Share | None) -> str:
     return "\n".join(parts)
 
 
-def _pieces(place: Workplace, run: Run, action: Action) -> Iterator[Piece]:
+def _pieces(place: Workplace, run: Run, action: Action, folder: Path) -> Iterator[Piece]:
     """What the agent is shown besides the code: the package, the feature's documents, the findings."""
     yield Piece(Kind.TASKS, place.document_name, place.document)
-    for document in context_documents(place.project, place.package.feature_slug):
+    yield from role_of_phase(IMPLEMENTATION)
+    for document in _documents(place, folder):
         yield Piece(Kind.ARTIFACT, document.name, document.text)
     if action.step is Step.REVIEW:
         yield from _about_the_work(place, run)
     if run.findings:
         yield Piece(Kind.FINDINGS, f"findings-{action.round - 1}.md", run.findings)
+
+
+def _documents(place: Workplace, folder: Path) -> tuple[ContextDocument, ...]:
+    return context_documents(place.project, place.package.feature_slug, place.start(), folder)
 
 
 def _about_the_work(place: Workplace, run: Run) -> Iterator[Piece]:

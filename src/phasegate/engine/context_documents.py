@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.engine.feature_branch import Branch
 from phasegate.engine.project import Project
+from phasegate.prompts.agent_files import shipped_files
 from phasegate.prompts.feature_folder import Unreadable, read_text
 from phasegate.prompts.front_matter import read_document
+from phasegate.rules.agent_role import Kind as RoleKind
 from phasegate.rules.audience import select
+from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.front_matter import Malformed
 
 OF_THE_FEATURE = ("proposal.md", "spec.md", "plan.md", "architecture.md", "test-strategy.md")
+SPECS = "specs/"
 OF_THE_PROJECT = ("ARCHITECTURE.md", "GOVERNANCE.md")
 
 
@@ -24,18 +29,47 @@ class ContextDocument(NamedTuple):
     text: str
 
 
-def context_documents(project: Project, slug: str) -> tuple[ContextDocument, ...]:
-    """The documents of a feature and of the project that are meant for agents. What cannot be read is not given."""
-    folder = project.features / slug
-    return (*_given(folder, OF_THE_FEATURE, by_name=True), *_given(project.root, OF_THE_PROJECT, by_name=False))
+def context_documents(project: Project, slug: str, commit: str, checkout: Path) -> tuple[ContextDocument, ...]:
+    """The documents of a feature and of the project that are meant for agents. What cannot be read is not given.
+
+    The feature's own come from the commit that the work began with; where it has none, from the person's folder.
+    """
+    branch = Branch(project, slug)
+    named = {name: blob for name, blob in branch.documents(commit).items() if _is_of_the_feature(name)}
+    if named:
+        own = _given(branch.read(named), checkout / branch.folder, by_name=True)
+    else:
+        own = _given(_texts(project.features / slug, OF_THE_FEATURE), project.features / slug, by_name=True)
+    return (*own, *_given(_texts(project.root, OF_THE_PROJECT), project.root, by_name=False))
 
 
-def _given(folder: Path, names: tuple[str, ...], by_name: bool) -> Iterator[ContextDocument]:
+def role_of_phase(phase: str) -> Iterator[Piece]:
+    """The agent file of a phase, which is the job description of its agents (N10)."""
+    for file in shipped_files():
+        if phase in file.role.phases and file.role.kind is not RoleKind.SUB_AGENT:
+            yield Piece(Kind.ROLE, file.name, file.text)
+            return
+
+
+def _is_of_the_feature(name: str) -> bool:
+    return name in OF_THE_FEATURE or (name.startswith(SPECS) and name.endswith(".md"))
+
+
+def _texts(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
+    found = {}
     for name in names:
         try:
-            text = read_text(folder / name)
+            found[name] = read_text(folder / name)
+        except Unreadable:
+            continue
+    return found
+
+
+def _given(texts: Mapping[str, str], folder: Path, by_name: bool) -> Iterator[ContextDocument]:
+    for name, text in texts.items():
+        try:
             front = read_document(text).front
-        except (Unreadable, Malformed):
+        except Malformed:
             continue
         if select(front, by_name).given:
             yield ContextDocument(name, folder / name, text)

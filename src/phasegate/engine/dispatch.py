@@ -11,12 +11,13 @@ from threading import Event as Cancelled
 from typing import NamedTuple
 
 from phasegate.engine.agent_jobs import AgentJobs, Progress
-from phasegate.engine.briefing import agent_for
+from phasegate.engine.briefing import IMPLEMENTATION
 from phasegate.engine.claims import hold_against
 from phasegate.engine.harvesting import take_over
 from phasegate.engine.merging import merge
 from phasegate.engine.packages import PackageJournal, Planned, refuse_unready
 from phasegate.engine.project import Project, new_id, now
+from phasegate.engine.staffing import member_for
 from phasegate.engine.validation import Checker, describe, failures_of
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
@@ -79,7 +80,7 @@ def dispatch(
         feature_lock(project.location.locks, lock, f"dispatch {package.work_package_id}", now()),
         Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
     ):
-        _, settings = agent_for(project.config, "implement", agent)
+        settings = member_for(project, "implement", IMPLEMENTATION, agent).settings
         place = Workplace(project, store, one, max(package.num_agents, settings.num_agents))
         limits = Limits(project.config.run.max_review_cycles, settings.max_retries, place.count)
         record = _Record(place, PackageJournal(store, package, limits), say, show or (lambda _: None))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,10 +39,12 @@ from phasegate.rules.answer import Answer, blockers_in, parse_answer
 from phasegate.rules.budget import Piece
 from phasegate.rules.package_run import End
 from phasegate.rules.result import Response, check_result
+from phasegate.rules.spending import Caps, reached
 from phasegate.rules.trail import Action, Done, Source, Value
 from phasegate.rules.work_package import WorkPackage
 
 MOST_NAMED = 20
+LONGEST_REST_S = 12 * 3600.0
 
 
 class Assigned(NamedTuple):
@@ -92,6 +96,8 @@ def run_job(
     announce: Callable[[Job], None] = lambda cage: None,
 ) -> Ended:
     """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
+    if (full := _cap_reached(project, store, assigned)) is not None:
+        return _not_started(assigned, started, *full)
     folder = project.jobs / assigned.job
     folder.mkdir(parents=True, mode=0o700)
     harness = harness_of(assigned.settings.harness)
@@ -130,6 +136,21 @@ def run_job(
         ended = _strayed(ended, changed)
     seal = _note_end(trails, assigned, ended)
     return ended._replace(rows=(_ended_row(started, ended, prompt), trail_sealed(seal)))
+
+
+def _cap_reached(project: Project, store: Store, assigned: Assigned) -> tuple[str, str] | None:
+    limits = project.config.limits
+    caps = Caps(limits.run_cost_usd, limits.total_cost_usd, limits.run_tokens)
+    return reached(caps, store.spent(assigned.feature), store.spent())
+
+
+def _not_started(assigned: Assigned, started: JobRow, reason: str, key: str) -> Ended:
+    """A hard cap is reached: nothing more is started before a person has raised it."""
+    remedy = f"raise {key} in [limits] of phasegate.toml if you want to go on, then resolve"
+    nothing = Finished(None, "", "")
+    answer = parse_answer("", assigned.phase)
+    row = job_ended(started._replace(ended=now(), outcome=str(End.BLOCKED)))
+    return Ended(End.BLOCKED, f"a limit is reached: {reason}", remedy, False, answer, nothing, (row,))
 
 
 def discard_home(project: Project, job: str) -> None:
@@ -218,6 +239,8 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
         return End.BLOCKED, response.blocked_reason or response.error or "it failed", response.remediation or ""
     if blockers := dict.fromkeys((*report.blockers, *answer.blockers, *blockers_in(finished.stderr))):
         return End.BLOCKED, "; ".join(blockers), ""
+    if report.ending is Ending.RATE_LIMITED and report.retry_at_s is not None:
+        return _at_a_limit(report.reason, report.retry_at_s)
     if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED):
         return End.TRANSIENT, report.reason, "wait, then dispatch again"
     if report.ending is not Ending.COMPLETED:
@@ -225,6 +248,14 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
     if assigned.phase == "implement":
         return _about_response(assigned, answer)
     return (End.UNREADABLE, answer.reason, "") if answer.error else (End.DONE, "", "")
+
+
+def _at_a_limit(reason: str, retry_at_s: float) -> tuple[End, str, str]:
+    """A limit of the provider is waited for, if it is lifted soon enough."""
+    if retry_at_s - time.time() <= LONGEST_REST_S:
+        return End.LIMITED, reason, ""
+    until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="minutes")
+    return End.FAILED, f"{reason}; it is lifted at {until} only", "resolve then, or give the agent a fallback"
 
 
 _REMEDIES = {Ending.NOT_RUNNABLE: "see `phasegate agents`, or mend its command in phasegate.toml"}
@@ -275,9 +306,16 @@ def _ended_row(started: JobRow, ended: Ended, prompt: Path) -> Event:
         outcome=str(ended.end),
         prompt_hash=_digest(prompt.read_bytes()),
         output_hash=_digest(ended.finished.stdout.encode()),
+        tokens=_tokens(ended.usage),
+        cost_usd=(ended.usage.cost_usd or 0.0) if ended.usage else 0.0,
+        retry_at_s=(ended.retry_at_s or 0.0) if ended.end is End.LIMITED else 0.0,
         logs="\n".join(str(prompt.with_name(name)) for name in ("stdout.log", "stderr.log")),
     )
     return job_ended(row)
+
+
+def _tokens(usage: Usage | None) -> int:
+    return usage.input_tokens + usage.output_tokens if usage else 0
 
 
 def _digest(data: bytes) -> str:

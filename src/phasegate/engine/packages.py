@@ -17,7 +17,7 @@ from phasegate.record.row_events import package_changed
 from phasegate.record.rows import Event, Package
 from phasegate.record.store import Store
 from phasegate.rules.dependencies import needs, plan_problems
-from phasegate.rules.package_run import Happened, Limits, Run, apply, fold
+from phasegate.rules.package_run import Happened, Limits, Prepared, Run, apply, fold
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
 
 PLAN_LOADED, HAPPENED, ALLOWED = "plan.loaded", "package.happened", "scope.allowed"
@@ -108,6 +108,17 @@ def allowed_paths(reader: Reader, package: WorkPackage) -> tuple[str, ...]:
     events = (event for event in reader.events(package.feature_slug) if event.kind == ALLOWED)
     decoded = (msgspec.json.decode(event.payload, type=_Allowed) for event in events)
     return tuple(one.path for one in decoded if one.package == package.work_package_id)
+
+
+def beginnings(reader: Reader, slug: str) -> dict[str, str]:
+    """The commit from which each package of a feature was begun, by package."""
+    found: dict[str, str] = {}
+    for recorded in reader.events(slug):
+        if recorded.kind == HAPPENED:
+            package, event = read_package_event(recorded.payload)
+            if isinstance(event, Prepared):
+                found.setdefault(package, event.base)
+    return found
 
 
 def read_package_event(payload: bytes) -> tuple[str, Happened]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from phasegate.engine.context_documents import role_of_phase
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.jobs import Assigned
 from phasegate.engine.project import Project, new_id
-from phasegate.engine.staffing import member_for
-from phasegate.prompts.agent_files import shipped_files
+from phasegate.engine.staffing import Member
 from phasegate.prompts.instructions import instructions, note
-from phasegate.rules.agent_role import Kind as RoleKind
 from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.decide import ROLES, Feature, Step
 from phasegate.rules.phase import Work
@@ -23,10 +22,9 @@ _FORMS = {"review": "feature-review"}
 _OF_PACKAGES = "tasks/"
 
 
-def brief(project: Project, feature: Feature, step: Step, folder: Path, commit: str, wanted: str | None) -> Assigned:
+def brief(project: Project, feature: Feature, step: Step, folder: Path, commit: str, member: Member) -> Assigned:
     """A new job for a step of a phase, in this folder, about this commit of the feature's branch."""
     role, phase = ROLES[step], feature.phase
-    member = member_for(project, role, phase.key, wanted)
     branch = Branch(project, feature.workflow.feature)
     job = new_id()
     documents = (CHANGELOG,) if step is Step.ARCHIVE else phase.artifacts
@@ -86,7 +84,7 @@ def _notes(feature: Feature) -> Iterator[str]:
 
 def _pieces(branch: Branch, feature: Feature, step: Step, commit: str) -> Iterator[Piece]:
     """The context, in no order: its kind says where each piece stands."""
-    yield from _role(feature.phase.key)
+    yield from role_of_phase(feature.phase.key)
     yield Piece(Kind.ARTIFACT, "request.md", _request(feature))
     named = {name: blob for name, blob in branch.documents(commit).items() if _is_shown(name)}
     for name, text in branch.read(named).items():
@@ -100,14 +98,6 @@ def _pieces(branch: Branch, feature: Feature, step: Step, commit: str) -> Iterat
         yield Piece(Kind.REVISED, "evidence.md", feature.report)
     if feature.findings:
         yield Piece(Kind.FINDINGS, f"findings-{max(1, _round(feature) - 1)}.md", feature.findings)
-
-
-def _role(phase: str) -> Iterator[Piece]:
-    """The agent file of the phase, which is the job description (N10)."""
-    for file in shipped_files():
-        if phase in file.role.phases and file.role.kind is not RoleKind.SUB_AGENT:
-            yield Piece(Kind.ROLE, f"{file.name}", file.text)
-            return
 
 
 def _request(feature: Feature) -> str:

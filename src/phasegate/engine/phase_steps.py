@@ -6,6 +6,7 @@ Each step is idempotent up to the record at its end, so that a run that was kill
 from __future__ import annotations
 
 import random
+import time
 from threading import Event as Cancelled
 
 from phasegate.engine.crew import Crew
@@ -16,13 +17,14 @@ from phasegate.engine.phase_briefs import brief, write_scope
 from phasegate.engine.phase_checks import run_commands
 from phasegate.engine.planning import Plans, plan_findings
 from phasegate.engine.project import Project, now
+from phasegate.engine.staffing import Member, member_for
 from phasegate.errors import StateConflict
 from phasegate.prompts.reports import report
 from phasegate.record.row_events import job_ended, job_started
 from phasegate.record.rows import Job as Row
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
-from phasegate.rules.decide import Feature, Step
+from phasegate.rules.decide import ROLES, Feature, Step
 from phasegate.rules.feature_events import GateChecked, JobEnded, JobStarted, Reported, Strayed, Written
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import TASKS, Work
@@ -41,6 +43,7 @@ from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.upkeep import Unsaved, drop_branch, remove_checkout, start_over, take_checkout
 
 LOOK_EVERY_S = 0.2  # whether somebody has cancelled
+LONGEST_NAP_S = 10.0
 _TRIES = 5
 
 
@@ -90,9 +93,8 @@ class PhaseSteps:
 
     def _write(self) -> None:
         checkout = take_checkout(self._project.repository, self._assignment, self._terms())
-        self._run_agent(
-            brief(self._project, self._feature, self._due, checkout.folder, self.branch.head(), self._agent)
-        )
+        head, member = self.branch.head(), self._member()
+        self._run_agent(brief(self._project, self._feature, self._due, checkout.folder, head, member))
 
     def _judge(self) -> None:
         """A critic sees a copy that is thrown away: whatever it writes there has no effect (W8)."""
@@ -101,7 +103,7 @@ class PhaseSteps:
         if room.exists():
             remove_tree(room)
         export(self._project.repository, commit, room, with_git=True)
-        self._run_agent(brief(self._project, self._feature, self._due, room, commit, self._agent))
+        self._run_agent(brief(self._project, self._feature, self._due, room, commit, self._member()))
         remove_tree(room)
 
     def _run_agent(self, assigned: Assigned) -> None:
@@ -134,6 +136,16 @@ class PhaseSteps:
                     if isinstance(came.result, BaseException):
                         raise came.result
                     return came.result
+
+    def _member(self) -> Member:
+        """Who does the step. One that rests at a limit of its provider is waited for, unless another stands in."""
+        while True:
+            resting = self._store.resting(time.time())
+            member = member_for(self._project, ROLES[self._due], self._feature.phase.key, self._agent, resting)
+            if member.name not in resting:
+                return member
+            if self._cancelled.wait(min(LONGEST_NAP_S, max(0.0, resting[member.name] - time.time()))):
+                raise KeyboardInterrupt
 
     def _back_off(self) -> None:
         if self._feature.retries:

@@ -9,11 +9,11 @@ from phasegate.engine.feature_branch import Branch
 from phasegate.engine.packages import Planned as PlannedPackage
 from phasegate.engine.packages import load_documents, planned
 from phasegate.engine.project import Project
+from phasegate.engine.validation import profile_of
 from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_document, read_yaml
 from phasegate.prompts.instructions import note
 from phasegate.prompts.package_writer import Plan, write
-from phasegate.prompts.profiles import all_profiles
 from phasegate.record.store import Store
 from phasegate.rules.decide import Feature
 from phasegate.rules.dependencies import plan_problems
@@ -21,7 +21,7 @@ from phasegate.rules.feature_events import Planned
 from phasegate.rules.front_matter import Malformed
 from phasegate.rules.phase import TASKS
 from phasegate.rules.planning import plan_packages, read_guidance
-from phasegate.rules.profile import Profile, commands_of, detect, files_asked
+from phasegate.rules.profile import Profile, commands_of, files_asked
 from phasegate.rules.spec_annotations import read_spec
 from phasegate.rules.tasks import TaskList, parse
 from phasegate.rules.work_package import Checks, Deliverables, WorkPackage
@@ -142,7 +142,7 @@ class Plans(NamedTuple):
         return {path.partition("/")[0]: blob for path, blob in blobs.items()}
 
     def _profile(self) -> Profile | None:
-        return detect(all_profiles(), self._root_files())
+        return profile_of(self.project, "", self._root_files())
 
     def _commands(self, profile: Profile | None) -> dict[str, str]:
         """The commands that our own checks will run, for the agent to try first."""

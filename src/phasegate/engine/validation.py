@@ -25,7 +25,7 @@ from phasegate.prompts.instructions import note
 from phasegate.prompts.profiles import all_profiles, load_profile
 from phasegate.record.durable import replace_file
 from phasegate.rules.profile import Profile, commands_of, detect, files_asked
-from phasegate.rules.work_package import COMMANDS, Checks, WorkPackage
+from phasegate.rules.work_package import COMMANDS, PROFILES, Checks, WorkPackage
 from phasegate.workspace.export import export
 from phasegate.workspace.log import blobs_of, commits_between
 from phasegate.workspace.removal import remove_tree
@@ -105,7 +105,7 @@ class Checker(NamedTuple):
 
     def _plan(self) -> Plan:
         root = self._room / "tree"
-        profile = profile_of(self.package, [entry.name for entry in root.iterdir()])
+        profile = profile_of(self.project, self.package.profile, [entry.name for entry in root.iterdir()])
         own = self._checks(profile)
         names = {entry.name: "" for entry in root.iterdir()}
         for name in files_asked(profile) if profile else ():
@@ -151,9 +151,12 @@ class Checker(NamedTuple):
                 yield Added(one.path, added_lines(old, contents[one.new.object_id]), commit)
 
 
-def profile_of(package: WorkPackage, root_files: Iterable[str]) -> Profile | None:
-    """The language profile that a package names, else the one that its repository looks like."""
-    return load_profile(package.profile) if package.profile else detect(all_profiles(), root_files)
+def profile_of(project: Project, named: str, root_files: Iterable[str]) -> Profile | None:
+    """The profile that a package names, else what its repository looks like, else the only one that is configured."""
+    if named:
+        return load_profile(named)
+    configured = [name for name in project.config.checks if name in PROFILES]
+    return detect(all_profiles(), root_files) or (load_profile(configured[0]) if len(configured) == 1 else None)
 
 
 def _of_profile(profile: Profile | None) -> dict[str, tuple[str, ...]]:

@@ -94,7 +94,7 @@ class Workplace:
     @cached_property
     def litter(self) -> tuple[str, ...]:
         """What tools leave behind: as the person configured it, and as the package's profile knows it."""
-        profile = profile_of(self.package, [entry.name for entry in self.project.root.iterdir()])
+        profile = profile_of(self.project, self.package.profile, [entry.name for entry in self.project.root.iterdir()])
         return tuple(dict.fromkeys((*self.project.config.run.tool_litter, *(profile.litter if profile else ()))))
 
     # --- files about a round

@@ -70,6 +70,16 @@ def check_path(path: Path) -> Report:
     return _joined([_shown_below(folder, check(_read_feature(folder))) for folder in features])
 
 
+def read_feature(folder: Path) -> Feature:
+    """The documents of a feature's folder; what is wrong with each is in its findings."""
+    return _read_feature(folder)
+
+
+def is_document(path: str) -> bool:
+    """Whether a path below a feature's folder is one of the documents that are read."""
+    return path in (SPEC, TASKS) or (path.startswith("tasks/") and bool(_PACKAGE_FILE.fullmatch(path[6:])))
+
+
 def _is_feature(path: Path) -> bool:
     return any((path / name).exists() for name in (SPEC, TASKS)) or bool(_package_names(path))
 

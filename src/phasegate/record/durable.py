@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from itertools import count
-from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `init` writes with these functions, and does without pathlib
+    from pathlib import Path
 
 _numbers = count()
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

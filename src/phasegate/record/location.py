@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
-from phasegate.record.durable import write_all
-
-OWN_FOLDERS = (".phasegate", ".worktrees", ".isdlc")
+from phasegate.record.exclude import OWN_FOLDERS, keep_out_of_git
 
 
 class Location(NamedTuple):
@@ -95,21 +93,3 @@ def prepare_folder(location: Location) -> None:
         raise EnvironmentUnavailable(
             f"{error.filename} cannot be made: {error.strerror}", "check the permissions of the repository"
         ) from error
-
-
-def keep_out_of_git(git_dir: Path, folders: Iterable[str]) -> None:
-    """Name our folders in `.git/info/exclude`, once. Only ever adds lines: the file is the user's."""
-    info = git_dir / "info"
-    info.mkdir(exist_ok=True)
-    descriptor = os.open(info / "exclude", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError(f"{info / 'exclude'} is not a file", "make it a plain file")
-        present = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-        missing = [f"/{name}/" for name in folders if f"/{name}/".encode() not in present.split(b"\n")]
-        if missing:
-            start = "" if present.endswith(b"\n") or not present else "\n"
-            write_all(descriptor, (start + "".join(f"{line}\n" for line in missing)).encode())
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,11 @@ from phasegate.record.location import Location
 from phasegate.record.rows import TABLES, Gate, Job, Package, Recorded, Seal, Workflow
 from phasegate.record.schema import SCHEMA, Schema, connect, damaged, explain
 from phasegate.rules.artifact_path import slug_problem
-from phasegate.rules.chain import Entry, Head, Link, origin
+from phasegate.rules.spending import Spent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the chain is for those who verify: it loads OpenSSL
+    from phasegate.rules.chain import Head, Link
 
 _COLUMNS = "position, feature, seq, ts, kind, payload"
 R = TypeVar("R", Package, Job, Seal, Workflow, Gate)
@@ -48,6 +52,8 @@ class Reader:
 
     def head(self) -> Head:
         """The end of the chain."""
+        from phasegate.rules.chain import Head, origin
+
         for position, digest in self._query("SELECT position, hash FROM event ORDER BY position DESC LIMIT 1"):
             return Head(position, digest, str(self._location.store))
         return Head(0, origin(self.store_id), str(self._location.store))
@@ -69,6 +75,8 @@ class Reader:
 
     def links(self) -> Iterator[Link]:
         """The chain as it is stored, for verification."""
+        from phasegate.rules.chain import Entry, Link
+
         for position, feature, seq, ts, kind, payload, digest in self._events("ORDER BY position", and_also=", hash"):
             raw = payload if isinstance(payload, bytes) else str(payload).encode()
             yield Link(Entry(position, str(feature), seq, str(ts), str(kind), raw), str(digest))
@@ -90,9 +98,22 @@ class Reader:
         """The checks of a feature's gates in their order."""
         return self._rows(Gate, "WHERE feature = ? ORDER BY number", feature)
 
+    def spent(self, feature: str | None = None) -> Spent:
+        """What the jobs of a feature, or all jobs, have used."""
+        where, values = ("", ()) if feature is None else (" WHERE feature = ?", (feature,))
+        query = f"SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0.0) FROM job{where}"  # noqa: S608 - our own
+        return Spent(*next(iter(self._query(query, *values))))
+
+    def resting(self, now_s: float) -> dict[str, float]:
+        """The agents that have run into a limit, each with the moment when it is lifted."""
+        query = "SELECT agent, max(retry_at_s) FROM job WHERE retry_at_s > ? GROUP BY agent"
+        return {str(agent): float(until_s) for agent, until_s in self._query(query, now_s)}
+
     def hash_at(self, position: int) -> str | None:
         """The hash after so many entries; None if there are fewer."""
         if position == 0:
+            from phasegate.rules.chain import origin
+
             return origin(self.store_id)
         found = self._query("SELECT hash FROM event WHERE position = ?", position)
         return next((str(digest) for (digest,) in found), None)

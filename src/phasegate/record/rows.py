@@ -51,6 +51,9 @@ class Job(NamedTuple):
     prompt_hash: str = ""
     output_hash: str = ""
     logs: str = ""  # paths, one a line
+    tokens: int = 0  # as the agent reports
+    cost_usd: float = 0.0
+    retry_at_s: float = 0.0  # when the limit that ended it is lifted, in seconds since 1970
 
 
 class Workflow(NamedTuple):

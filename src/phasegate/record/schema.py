@@ -40,7 +40,7 @@ CREATE TABLE package (
 ) WITHOUT ROWID;
 CREATE TABLE job (
   feature TEXT, id TEXT PRIMARY KEY, wp TEXT, phase TEXT, round INTEGER, agent TEXT, started TEXT, ended TEXT,
-  outcome TEXT, prompt_hash TEXT, output_hash TEXT, logs TEXT
+  outcome TEXT, prompt_hash TEXT, output_hash TEXT, logs TEXT, tokens INTEGER, cost_usd REAL, retry_at_s REAL
 ) WITHOUT ROWID;
 CREATE INDEX job_of_feature ON job (feature, started);
 CREATE TABLE workflow (

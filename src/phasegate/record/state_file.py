@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
+from phasegate.rules.plain_json import parse_json
+
 STATE_PATH = ".isdlc/state.json"
 LARGEST_STATE_BYTES = 4_000_000
 
@@ -36,35 +38,9 @@ def read_state(path: str) -> object:
     if raw is None:
         return None
     try:
-        return _parse(raw.decode())
+        return parse_json(raw.decode())
     except (ValueError, RecursionError, StopIteration):
         return None
-
-
-def _parse(text: str) -> object:
-    """Parse JSON with the scanner inside `json`: the package imports `re`, and that costs more than the whole hook."""
-    try:
-        from _json import make_scanner
-    except ImportError:  # another Python than CPython
-        from json import loads
-
-        return loads(text)
-    text = text.strip(" \t\n\r")
-    value, end = make_scanner(_Plain)(text, 0)  # type: ignore[arg-type]  # the stub knows only json's own class
-    if end != len(text):
-        raise ValueError("text after the JSON value")
-    return value
-
-
-class _Plain:
-    """The scanner's settings: what `json.loads` uses without arguments, but NaN and Infinity are refused."""
-
-    strict = True
-    object_hook = None
-    object_pairs_hook = None
-    parse_float = float
-    parse_int = int
-    parse_constant = int  # a ValueError for `NaN`
 
 
 def _read_plain_file(path: str) -> bytes | None:

@@ -42,7 +42,7 @@ from phasegate.rules.feature_events import (
 )
 from phasegate.rules.gate import Demands, Evidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Workflow
-from phasegate.rules.package_run import End
+from phasegate.rules.package_run import MOST_PAUSES, End
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
@@ -104,6 +104,7 @@ class Feature(msgspec.Struct, frozen=True):
     open_job: JobStarted | None = None
     retries: int = 0
     asked_again: bool = False
+    pauses: int = 0
     needs: Mapping[str, tuple[str, ...]] = {}
     packages: Mapping[str, State] = {}
     verdict: Verdict | None = None  # of this round's critic or reviewer
@@ -261,6 +262,8 @@ def _after_job(feature: Feature, ended: JobEnded, due: Step) -> Feature:
             return feature
         case End.TRANSIENT if feature.retries < feature.limits.retries:
             return _noted(_changed(feature, retries=feature.retries + 1), ended.reason)
+        case End.LIMITED if feature.pauses < MOST_PAUSES:
+            return _noted(_changed(feature, pauses=feature.pauses + 1), ended.reason)
         case End.UNREADABLE if not feature.asked_again:
             return _noted(_changed(feature, asked_again=True), ended.reason)
         case _:
@@ -404,7 +407,7 @@ def _dropped(feature: Feature, step: Step) -> Feature:
 
 
 def _fresh(feature: Feature) -> Feature:
-    return _changed(feature, retries=0, asked_again=False)
+    return _changed(feature, retries=0, asked_again=False, pauses=0)
 
 
 def _noted(feature: Feature, reason: str) -> Feature:

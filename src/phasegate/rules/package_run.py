@@ -16,6 +16,8 @@ import msgspec
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.work_package import State
 
+MOST_PAUSES = 20  # of one run, for limits of the provider
+
 
 class Limits(msgspec.Struct, frozen=True):
     """How often things are tried."""
@@ -31,6 +33,7 @@ class End(StrEnum):
     DONE = "done"  # exit code 0 and a valid answer
     LOST = "lost"  # we died before its end: it is run again, and that counts as no try
     TRANSIENT = "transient"  # worth trying again by itself: network, a lock, a rate limit
+    LIMITED = "rate limited"  # the provider says when it goes on: tried again then, and that counts as no try
     UNREADABLE = "unreadable"  # the work may be good, the answer is missing or malformed: ask once more
     BLOCKED = "blocked"  # the agent says that it cannot go on
     FAILED = "failed"  # a timeout, a crash, a failure response
@@ -121,6 +124,7 @@ class Owed(msgspec.Struct, frozen=True):
     retries: int = 0
     asked_again: bool = False
     reason: str = ""
+    pauses: int = 0  # for limits of the provider
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -215,6 +219,8 @@ def _after_job(run: Run, job: JobStarted, ended: JobEnded) -> Run:
             return run
         case End.TRANSIENT if owed.retries < run.limits.retries:
             return _still_owed(run, msgspec.structs.replace(owed, retries=owed.retries + 1, reason=ended.reason))
+        case End.LIMITED if owed.pauses < MOST_PAUSES:
+            return _still_owed(run, msgspec.structs.replace(owed, pauses=owed.pauses + 1, reason=ended.reason))
         case End.UNREADABLE if not owed.asked_again:
             return _still_owed(run, msgspec.structs.replace(owed, asked_again=True, reason=ended.reason))
         case _:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from phasegate.workspace.git import git
 from phasegate.workspace.repository import Repository
+from phasegate.workspace.trees import RAW, raw_entry
 
 LARGEST_DIFF_BYTES = 4_000_000
 
@@ -37,3 +39,26 @@ def blobs_of(repository: Repository, commit: str) -> dict[str, str]:
     listed = git(repository.place(), "ls-tree", "-r", "-z", "--full-tree", commit).stdout.split(b"\0")
     entries = (entry.partition(b"\t") for entry in listed if entry)
     return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}
+
+
+def paths_changed(repository: Repository, commits: Sequence[str]) -> dict[str, set[str]]:
+    """The paths that each commit changed against its first parent."""
+    asked = "".join(f"{commit}\n" for commit in commits).encode()
+    arguments = ("diff-tree", "--stdin", "--root", "--diff-merges=first-parent", *RAW)
+    fields = iter(git(repository.place(), *arguments, stdin=asked).stdout.split(b"\0"))
+    found: dict[str, set[str]] = {commit: set() for commit in commits}
+    current: set[str] = set()
+    for field in fields:
+        if field.startswith(b":"):
+            current.add(raw_entry(field, next(fields)).path)
+        elif field:
+            current = found.setdefault(field.decode(), set())
+    return found
+
+
+def commits_up_to(repository: Repository, tip: str, *, naming: str) -> list[Logged]:
+    """The commits in a tip's history, merges left out, whose message holds these words; oldest first."""
+    options = ("--reverse", "--no-merges", "--fixed-strings", f"--grep={naming}", "--format=%H%x0a%B")
+    shown = git(repository.place(), "log", "-z", *options, tip, "--").stdout
+    entries = [entry.partition("\n") for entry in shown.decode(errors="replace").split("\0") if entry.strip()]
+    return [Logged(commit, message.strip()) for commit, _, message in entries]

@@ -31,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "dispatch": ("dispatch", "dispatch", "Carry a work package through implementation, checks, review and merge."),
     "escalate": ("workflow", "escalate", "Stop the workflow for a person."),
     "gate": ("workflow", "gate", "Check the gate of the current phase now."),
+    "hook": ("hook", "hook", "Put `phasegate next` into an agent's own hooks, or take it out."),
+    "init": ("init", "init", "Prepare this repository: settings, project description."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
     "package": ("package", "package", "List the work packages of a feature, or show one."),
     "plan": ("plan", "plan", "Load a feature's work packages, and show how they hang together."),
@@ -43,6 +45,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "start": ("run", "start", "Begin a workflow, without carrying anything out yet."),
     "status": ("status", "status", "Show where things stand."),
     "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
+    "trace": ("trace", "trace", "Show each requirement with its packages, commits and tests."),
     "worktree": ("worktree", "worktree", "List the work packages that are ready, and their worktrees."),
 }
 

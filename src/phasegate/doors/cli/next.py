@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from phasegate.doors.cli.render import json_option, show
-from phasegate.doors.hook import current_block
+from phasegate.doors.hook import FORMS, current_block, wrapped
 from phasegate.rules.block import parse_menu
 from phasegate.rules.next_steps import EVENTS
 
@@ -13,8 +13,9 @@ from phasegate.rules.next_steps import EVENTS
 @click.command("next")
 @click.option("--phase", metavar="KEY", help="The block of this phase's agent, e.g. 03-architecture, or discover.")
 @click.option("--event", type=click.Choice(EVENTS), help="The block of this emission point.")
+@click.option("--as", "form", type=click.Choice([*FORMS]), help="As a hook of an agent program must print it.")
 @json_option
-def next_(phase: str | None, event: str | None, as_json: bool) -> None:
+def next_(phase: str | None, event: str | None, form: str | None, as_json: bool) -> None:
     """Print the suggested-next-steps block of the active workflow, and nothing else.
 
     Without options: the block of the current phase's agent, or nothing when no workflow is active.
@@ -28,4 +29,6 @@ def next_(phase: str | None, event: str | None, as_json: bool) -> None:
     if phase is not None and event is not None:
         raise click.UsageError("--phase and --event exclude each other.")
     block = current_block(event, phase)
+    if block and form and not as_json:
+        block = wrapped(block, form)
     show({"block": block, "items": parse_menu(block) if block else []}, (block or "").removesuffix("\n"), as_json)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
-from phasegate.doors.cli.render import json_option, show
+from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.engine.packages import load_plan, planned
 from phasegate.engine.project import open_project, opened_store
 from phasegate.errors import ConfigError
-from phasegate.record.reader import read_store
-from phasegate.rules.dependencies import waves
+from phasegate.record.reader import Reader, read_store
+from phasegate.rules.plan_view import PlanView, drawing, view_of
+from phasegate.rules.work_package import WorkPackage
+
+_MOST_NAMED = 5
 
 
 @click.group()
@@ -32,32 +36,44 @@ def load(folder: Path, as_json: bool) -> None:
     Example:
       phasegate plan load kitty-specs/001-user-login
     """
-    project = open_project(Path.cwd())
+    project = open_project(current_folder())
     with opened_store(project) as store:
         packages = load_plan(project, store, folder)
     lines = [f"{package.work_package_id}  {package.title}" for package in packages]
-    show([package.work_package_id for package in packages], "\n".join(lines), as_json)
+    show([package.work_package_id for package in packages], "\n".join(printable(line) for line in lines), as_json)
+    _tell_overlaps([overlap.packages for overlap in view_of(packages, {}).overlaps])
+
+
+def _tell_overlaps(pairs: list[tuple[str, str]]) -> None:
+    """Say before any agent starts which packages cannot run side by side."""
+    if pairs:
+        named = ", ".join(f"{one} and {other}" for one, other in pairs[:_MOST_NAMED])
+        more = f" and {len(pairs) - _MOST_NAMED} more" if len(pairs) > _MOST_NAMED else ""
+        print(f"phasegate: scopes overlap, one waits for the other: {named}{more}", file=sys.stderr)
+        print("  hint: phasegate plan show", file=sys.stderr)
 
 
 @plan.command("show")
 @feature_option
 @json_option
 def show_plan(feature: str | None, as_json: bool) -> None:
-    """Show what waits for what, and what can run side by side."""
-    project = open_project(Path.cwd())
-    reader = read_store(project.location)
-    slugs = [slug for slug in (reader.features() if reader else []) if slug and feature in (None, slug)]
-    if reader is None or not slugs:
-        raise ConfigError("no plan is loaded", "phasegate plan load kitty-specs/NNN-name")
-    found = {slug: planned(reader, slug) for slug in slugs}
-    waits_for = {slug: {name: sorted(one.waits_for) for name, one in every.items()} for slug, every in found.items()}
-    lines = []
-    for slug, needs in waits_for.items():
-        lines.append(slug)
-        for number, wave in enumerate(waves(needs), 1):
-            lines += [
-                f"  wave {number}: {name}  {found[slug][name].package.title}"
-                + (f"  (after {', '.join(needs[name])})" if needs[name] else "")
-                for name in wave
-            ]
-    show(waits_for, "\n".join(lines), as_json)
+    """Draw the packages as a graph: waves that can run side by side, what waits for what and why, overlaps of scope.
+
+    \b
+    Examples:
+      phasegate plan show
+      phasegate plan show --feature 001-user-login --json
+    """
+    reader = read_store(open_project(current_folder()).location)
+    slugs = [slug for slug in (reader.features() if reader else []) if feature in (None, slug)]
+    found = [(slug, every) for slug in slugs if reader and (every := planned(reader, slug))]
+    if reader is None or not found:
+        what = f"no plan of {feature} is loaded" if feature else "no plan is loaded"
+        raise ConfigError(what, "phasegate plan load kitty-specs/NNN-name")
+    views = [_view(reader, slug, [one.package for one in every.values()]) for slug, every in found]
+    text = "\n\n".join("\n".join(printable(line) for line in drawing(view)) for view in views)
+    show({view.feature: view for view in views}, text, as_json)
+
+
+def _view(reader: Reader, slug: str, packages: list[WorkPackage]) -> PlanView:
+    return view_of(packages, {row.id: row.state for row in reader.packages(slug)})

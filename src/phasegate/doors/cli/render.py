@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from phasegate.errors import ConfigError
 from phasegate.rules.visible_text import visible
@@ -23,6 +22,8 @@ json_option: Callable[[F], F] = click.option(
 def show(data: object, text: str, as_json: bool) -> None:
     """Write the result to stdout: `data` as JSON, or `text` as it is."""
     if as_json:
+        import msgspec  # costs more than most commands do in text
+
         click.echo(msgspec.json.encode(data).decode())
     elif text:
         click.echo(text)

@@ -1,39 +1,32 @@
-"""`phasegate status`: where things stand."""
+"""`phasegate status` with arguments; the plain question is answered before this is loaded."""
 
 from __future__ import annotations
 
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
-from phasegate.doors.cli.package import as_data, line_of, open_reader, rows_of
-from phasegate.doors.cli.render import json_option, printable, show
-from phasegate.errors import ConfigError
+from phasegate.doors.cli.render import current_folder, json_option
+from phasegate.doors.status import of_package, overview
 
 
 @click.command()
 @click.argument("work_package", metavar="[WPnn]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every package, also where there are very many.")
 @feature_option
 @json_option
-def status(work_package: str | None, feature: str | None, as_json: bool) -> None:
-    """Show where things stand: all packages, or one with its jobs.
+def status(work_package: str | None, everything: bool, feature: str | None, as_json: bool) -> None:
+    """Show where things stand: the workflow, its phases and gates, the packages on a board, and what is blocked.
+
+    With WPnn: one package with its jobs. On a terminal a column shows its first packages only; --all shows all.
 
     \b
     Examples:
       phasegate status
       phasegate status WP01
+      phasegate status --feature 001-user-login --json
     """
-    reader = open_reader()
-    rows = [row for row in rows_of(reader, feature) if work_package in (None, row.id)]
-    if work_package and not rows:
-        raise ConfigError(f"there is no package {work_package}", "phasegate package list")
-    lines = []
-    for row in rows:
-        lines.append(line_of(row))
-        if row.remediation:
-            lines.append(printable(f"    what to do: {row.remediation}"))
-        if work_package:
-            jobs = [job for job in reader.jobs(row.feature) if job.wp == row.id]
-            lines += [
-                printable(f"    {j.started}  round {j.round}  {j.phase:<9}  {j.agent}  {j.outcome}") for j in jobs
-            ]
-    show(as_data(rows), "\n".join(lines), as_json)
+    folder = str(current_folder())
+    if work_package:
+        click.echo(of_package(folder, work_package, feature, as_json=as_json), nl=False)
+    else:
+        click.echo(overview(folder, feature, everything=everything, as_json=as_json), nl=False)

@@ -1,0 +1,84 @@
+"""`phasegate hook`: the suggested next steps in an agent program's own hooks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+import click
+
+from phasegate.doors.cli.render import current_folder, json_option, printable, show
+from phasegate.engine.agent_hooks import Change
+from phasegate.errors import ConfigError
+from phasegate.record.location import find_root
+from phasegate.rules.hook_settings import HARNESS_OF, HOOKS, Hooks
+
+agent_argument = click.argument("agent", metavar="AGENT")
+
+
+@click.group()
+def hook() -> None:
+    """Put `phasegate next` into an agent program's own hooks in this repository, or take it out.
+
+    AGENT is claude, codex, cursor, gemini, qwen, or the name of an agent in phasegate.toml. After each turn the
+    program then shows the suggested next steps; Cursor is told them when a session begins.
+    """
+
+
+@hook.command()
+@agent_argument
+@json_option
+def install(agent: str, as_json: bool) -> None:
+    """Add the hook to AGENT's settings in this repository. Everything else in them stays as it is.
+
+    \b
+    Examples:
+      phasegate hook install claude
+      phasegate hook install gemini --json
+    """
+    from phasegate.engine.agent_hooks import install as install_hook
+
+    hooks = hooks_of(agent)
+    _tell(install_hook(find_root(current_folder()), hooks), hooks, as_json)
+    for remark in (hooks.remark, "" if shutil.which("phasegate") else _NOT_ON_PATH):
+        if remark:
+            print(f"phasegate: {remark}", file=sys.stderr)
+
+
+_NOT_ON_PATH = "phasegate is not on your PATH: the agent program must find it there"
+
+
+@hook.command()
+@agent_argument
+@json_option
+def remove(agent: str, as_json: bool) -> None:
+    """Take the hook out of AGENT's settings in this repository. Only our own entry goes."""
+    from phasegate.engine.agent_hooks import remove as remove_hook
+
+    hooks = hooks_of(agent)
+    _tell(remove_hook(find_root(current_folder()), hooks), hooks, as_json)
+
+
+def hooks_of(agent: str) -> Hooks:
+    """Where the program that is meant looks for its hooks; an agent of the configuration is known by its own name."""
+    harness = HARNESS_OF.get(agent) or _configured(agent)
+    known = ", ".join(sorted(name for name in HARNESS_OF if HARNESS_OF[name] in HOOKS))
+    if harness is None:
+        raise ConfigError(f"there is no agent {agent}", f"known are: {known}, and the agents in phasegate.toml")
+    if harness not in HOOKS:
+        raise ConfigError(f"{agent} has no hooks in a settings file", "ask for the steps yourself: phasegate next")
+    return HOOKS[harness]
+
+
+def _configured(agent: str) -> str | None:
+    from phasegate.config import load
+
+    found = load(find_root(current_folder()), os.environ).config.agents.get(agent)
+    return found.harness.value if found else None
+
+
+def _tell(change: Change, hooks: Hooks, as_json: bool) -> None:
+    path = printable(os.path.relpath(change.path, current_folder()))
+    data = {"path": path, "outcome": change.outcome, "event": hooks.event, "command": hooks.command}
+    show(data, f"{path}: {change.outcome}", as_json)

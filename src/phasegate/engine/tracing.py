@@ -1,0 +1,147 @@
+"""`trace`: the requirements of a feature, followed through its documents, its branches and its tests."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.checks.commits import Commit as NamedCommit
+from phasegate.checks.commits import unnamed_commits
+from phasegate.engine.packages import beginnings
+from phasegate.engine.project import Project
+from phasegate.errors import ConfigError
+from phasegate.prompts.feature_folder import is_document, read_feature
+from phasegate.record.reader import read_store
+from phasegate.record.state_file import find_state, read_state
+from phasegate.rules.board import workflow_of
+from phasegate.rules.feature import SPEC, Feature
+from phasegate.rules.planning import kind_of
+from phasegate.rules.trace import Commit, Traced, Work, trace
+from phasegate.rules.work_package import WorkPackage, slug_is_safe
+from phasegate.workspace.log import blobs_of, commits_between, commits_up_to, paths_changed
+from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.repository import is_ancestor, read_blobs, read_refs
+
+LARGEST_TEST_CHARACTERS = 1_000_000
+
+
+class Report(NamedTuple):
+    """What was traced, and what could not be read: the requirements or packages in it are not counted."""
+
+    feature: str
+    requirements: tuple[Traced, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every requirement has all that it should; a feature without any has not."""
+        return bool(self.requirements) and not self.problems and not any(one.missing for one in self.requirements)
+
+
+def trace_feature(project: Project, slug: str) -> Report:
+    """Follow the requirements of a feature."""
+    branches = _branches(project, slug)
+    feature = _documents(project, slug, branches.get(f"feat/{slug}"))
+    if feature.spec is None:
+        raise ConfigError(
+            f"{slug} has no {SPEC}: it is where requirements are", f"write {slug}/{SPEC}, see `spec check`"
+        )
+    packages = [reading.package for reading in feature.packages.values() if reading.package]
+    works = [_work(project, package, branches, base) for package, base in _with_beginnings(project, slug, packages)]
+    return Report(slug, trace(feature.spec.requirements, works), tuple(_problems(feature)))
+
+
+def choose_feature(project: Project, wanted: str | None) -> str:
+    """The feature that is meant: the one named, the active one, the only one."""
+    known = _known(project)
+    if wanted is not None:
+        if wanted not in known:
+            raise ConfigError(f"there is no feature {wanted}", f"known are: {', '.join(known) or 'none yet'}")
+        return wanted
+    path = find_state(str(project.root))
+    workflow = workflow_of(read_state(path) if path else None)
+    if workflow and workflow.feature in known:
+        return workflow.feature
+    if len(known) != 1:
+        hint = (
+            f"choose with --feature: {', '.join(known)}" if known else "write one, see `phasegate run` or `plan load`"
+        )
+        raise ConfigError("several features are there" if known else "there is no feature yet", hint)
+    return known[0]
+
+
+def _known(project: Project) -> list[str]:
+    folders = [path.name for path in project.features.iterdir() if path.is_dir()] if project.features.is_dir() else []
+    branches = [ref.removeprefix(f"{BRANCHES}feat/") for ref in read_refs(project.repository, f"{BRANCHES}feat/")]
+    return sorted({name for name in (*folders, *branches) if slug_is_safe(name)})
+
+
+def _branches(project: Project, slug: str) -> dict[str, str]:
+    refs = read_refs(project.repository, f"{BRANCHES}feat/{slug}", f"{BRANCHES}feat/{slug}-WP*")
+    return {ref.removeprefix(BRANCHES): commit for ref, commit in refs.items()}
+
+
+def _documents(project: Project, slug: str, head: str | None) -> Feature:
+    """The feature's folder: on its branch, where agents write it, else in the person's files."""
+    below = f"{project.config.paths.features.rstrip('/')}/{slug}/"
+    blobs = blobs_of(project.repository, head) if head else {}
+    found = {path.removeprefix(below): blob for path, blob in blobs.items() if path.startswith(below)}
+    wanted = {path: blob for path, blob in found.items() if is_document(path)}
+    if SPEC not in wanted:
+        return read_feature(project.features / slug)
+    contents = read_blobs(project.repository.place(), wanted.values())
+    with tempfile.TemporaryDirectory() as room:
+        folder = Path(room) / slug
+        (folder / "tasks").mkdir(parents=True)
+        for path, blob in wanted.items():
+            (folder / path).write_bytes(contents[blob])
+        return read_feature(folder)
+
+
+def _with_beginnings(
+    project: Project, slug: str, packages: Sequence[WorkPackage]
+) -> Iterator[tuple[WorkPackage, str | None]]:
+    reader = read_store(project.location)
+    began = beginnings(reader, slug) if reader else {}
+    return ((package, began.get(package.work_package_id)) for package in packages)
+
+
+def _work(project: Project, package: WorkPackage, branches: Mapping[str, str], base: str | None) -> Work:
+    """What there is of a package: on its own branch, else on the feature's."""
+    tip = branches.get(package.branch) or branches.get(f"feat/{package.feature_slug}")
+    if tip is None:
+        return Work(package, (), {})
+    commits = _commits(project, package, tip, base)
+    changed = {path for paths in paths_changed(project.repository, [c.id for c in commits]).values() for path in paths}
+    tests = {*package.deliverables.tests, *(path for path in changed if kind_of(path) == "tests")}
+    blobs = blobs_of(project.repository, tip)
+    wanted = {path: blobs[path] for path in sorted(tests) if path in blobs}
+    texts = read_blobs(project.repository.place(), wanted.values())
+    shown = {path: texts[blob][:LARGEST_TEST_CHARACTERS].decode(errors="replace") for path, blob in wanted.items()}
+    return Work(package, tuple(commits), shown)
+
+
+def _commits(project: Project, package: WorkPackage, tip: str, base: str | None) -> list[Commit]:
+    """The commits that name the package and change something in its scope.
+
+    From where it was begun on, if that is on record; else in all of the history, where an older feature's package of
+    the same number may have touched the same file.
+    """
+    repository, name = project.repository, package.work_package_id
+    if base is not None and is_ancestor(repository, base, tip):
+        logged = commits_between(repository, base, tip)
+    else:
+        logged = commits_up_to(repository, tip, naming=name)
+    unnamed = {commit.sha for commit in unnamed_commits(name, [NamedCommit(*commit) for commit in logged])}
+    candidates = [Commit(*commit) for commit in logged if commit.id not in unnamed]
+    changed, scope = paths_changed(repository, [commit.id for commit in candidates]), package.scope()
+    return [commit for commit in candidates if any(scope.covers(path) for path in changed[commit.id])]
+
+
+def _problems(feature: Feature) -> Iterator[str]:
+    for found in feature.spec.findings if feature.spec else ():
+        yield f"{SPEC}:{found.line}: {found.message}"
+    for path, reading in feature.packages.items():
+        yield from (f"{path}:{found.line}: {found.message}" for found in reading.findings)

@@ -1,0 +1,35 @@
+"""Keeping our folders out of the person's git, without a change to any file of their tree. For `init` too: light."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from phasegate.errors import ConfigError
+from phasegate.record.durable import write_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OWN_FOLDERS = (".phasegate", ".worktrees", ".isdlc")
+
+
+def keep_out_of_git(git_dir: os.PathLike[str] | str, folders: Iterable[str]) -> bool:
+    """Name our folders in `.git/info/exclude`, once; whether a line was missing. Only ever adds: the file is theirs."""
+    info = os.path.join(git_dir, "info")
+    os.makedirs(info, exist_ok=True)
+    path = os.path.join(info, "exclude")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ConfigError(f"{path} is not a file", "make it a plain file")
+        present = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+        missing = [f"/{name}/" for name in folders if f"/{name}/".encode() not in present.split(b"\n")]
+        if missing:
+            start = "" if present.endswith(b"\n") or not present else "\n"
+            write_all(descriptor, (start + "".join(f"{line}\n" for line in missing)).encode())
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return bool(missing)

@@ -1,0 +1,236 @@
+"""Where things stand, as people look at it: the workflow with its phases and gates, packages in columns, blockers.
+
+`status` is asked a hundred times a day: nothing but the standard library is imported, and little of that.
+"""
+
+from __future__ import annotations
+
+from phasegate.rules.light import Light
+from phasegate.rules.next_steps import next_steps
+from phasegate.rules.visible_text import visible
+from phasegate.rules.workflow import gate_name, resolve_display_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Protocol
+
+    Style = Callable[[str, str], str]
+
+    class Row(Protocol):
+        """What the board needs to know of a package."""
+
+        @property
+        def id(self) -> str: ...
+        @property
+        def title(self) -> str: ...
+        @property
+        def state(self) -> str: ...
+        @property
+        def round(self) -> int: ...
+        @property
+        def reason(self) -> str: ...
+        @property
+        def remediation(self) -> str: ...
+
+
+COLUMNS = ("PLANNED", "DOING", "FOR_REVIEW", "DONE", "BLOCKED")
+NARROW = 76  # below this, five columns show too little of each title
+ENDED = ("completed", "cancelled")
+_GAP = "  "
+# What a person does next, by the stage of the workflow.
+_THEN = {
+    "working": "phasegate run",
+    "gate-failed": "phasegate run, or phasegate retry",
+    "gate-passed": "phasegate run, or phasegate advance",
+    "blocked": 'phasegate resolve "how", and phasegate run',
+}
+
+
+class Phase(Light):
+    """A phase of the workflow, and how its gate was judged last: passed, failed, blocked, or not yet."""
+
+    key: str
+    name: str
+    gate: str
+    status: str  # completed, in_progress, pending
+    outcome: str = ""
+
+
+class Workflow(Light):
+    """A workflow as it stands."""
+
+    feature: str
+    type: str
+    description: str
+    stage: str
+    round: int
+    reason: str
+    remediation: str
+    phase: str
+    phases: tuple[Phase, ...]
+
+    @property
+    def is_active(self) -> bool:
+        return self.stage not in ENDED
+
+
+def phases_of(keys: Sequence[str], position: int, stage: str, outcomes: Mapping[str, str]) -> tuple[Phase, ...]:
+    """The phases of a workflow at a position; `outcomes` are the last ones of the gates, by phase."""
+    done = position + (stage in ("gate-passed", "completed"))
+    statuses = ["completed" if at < done else "in_progress" if at == position else "pending" for at in range(len(keys))]
+    return tuple(
+        Phase(key, resolve_display_name(key), gate_name(key), status, outcomes.get(key, ""))
+        for key, status in zip(keys, statuses, strict=True)
+    )
+
+
+def workflow_of(state: object) -> Workflow | None:
+    """The active workflow of a state file, whoever wrote it; None if there is none, or it is malformed."""
+    if next_steps(state) is None:
+        return None
+    assert isinstance(state, dict)
+    active = state["active_workflow"]
+    keys, index = active["phases"], active["current_phase_index"]
+    told = active.get("phase_status")
+    is_passed = isinstance(told, dict) and told.get(keys[index]) == "completed"
+    type_, feature, description = (_text(active.get(name)) for name in ("type", "artifact_folder", "description"))
+    stage = "gate-passed" if is_passed else "working"
+    return Workflow(feature, type_, description, stage, 1, "", "", keys[index], phases_of(keys, index, stage, {}))
+
+
+def _text(value: object) -> str:
+    return visible(value).strip() if isinstance(value, str) else ""
+
+
+def workflow_lines(workflow: Workflow, style: Style) -> Iterator[str]:
+    """The workflow: what it is about, where it stands, each phase with its gate, and what comes next."""
+    where = f" {workflow.feature}" if workflow.feature else ""
+    again = f", round {workflow.round}" if workflow.round > 1 else ""
+    at = resolve_display_name(workflow.phase) if workflow.is_active else workflow.stage
+    yield style(f"{workflow.type or 'workflow'}{where}: {at}{again}", "bold")
+    if workflow.description:
+        yield f"  {visible(workflow.description)}"
+    width = max(len(phase.name) for phase in workflow.phases)
+    for phase in workflow.phases:
+        mark = {"completed": "x", "in_progress": ">", "pending": " "}[phase.status]
+        yield f"  [{mark}] {phase.name:<{width}}  {_judged(phase, workflow, style)}".rstrip()
+    yield from _what_next(workflow, style)
+
+
+def _judged(phase: Phase, workflow: Workflow, style: Style) -> str:
+    if phase.status == "completed":
+        return style(f"{phase.gate} PASSED", "green")
+    if phase.status == "pending" or not workflow.is_active:
+        return ""
+    if workflow.stage == "blocked":
+        return style("BLOCKED", "red")
+    return style(f"{phase.gate} FAILED", "red") if workflow.stage == "gate-failed" else style("in progress", "yellow")
+
+
+def _what_next(workflow: Workflow, style: Style) -> Iterator[str]:
+    if workflow.reason and workflow.stage != "working":
+        yield style(f"  {workflow.stage}: ", "red") + visible(workflow.reason)
+    if workflow.remediation:
+        yield f"  what to do: {visible(workflow.remediation)}"
+    is_over = workflow.stage == "gate-passed" and workflow.phases[-1].status == "completed"
+    then = "phasegate complete" if is_over else _THEN.get(workflow.stage)
+    if then:
+        yield f"  then: {then}"
+
+
+def counts(rows: Sequence[Row]) -> dict[str, int]:
+    """How many packages are in each state; a state that nobody knows has a column of its own."""
+    found = dict.fromkeys(COLUMNS, 0)
+    for row in rows:
+        found[row.state] = found.get(row.state, 0) + 1
+    return found
+
+
+def board_lines(rows: Sequence[Row], width: int, most: int, style: Style) -> Iterator[str]:
+    """The packages in columns by state, at most so many in each; one below the other where the terminal is narrow."""
+    totals = counts(rows)
+    columns = {state: [row for row in rows if row.state == state] for state in totals}
+    shown = {state: found[:most] for state, found in columns.items()}
+    if width < NARROW:
+        yield from _stacked(shown, totals, width, style)
+    else:
+        yield from _side_by_side(shown, totals, width, style)
+    hidden = sum(totals.values()) - sum(len(found) for found in shown.values())
+    if hidden:
+        yield f"and {hidden} more: phasegate status --all"
+
+
+def _heading(state: str, total: int) -> str:
+    return f"{state} {total}"
+
+
+def _label(row: Row) -> str:
+    again = f" (round {row.round})" if row.round > 1 else ""
+    return f"{row.id} {row.title}{again}"
+
+
+def _stacked(shown: Mapping[str, Sequence[Row]], totals: Mapping[str, int], width: int, style: Style) -> Iterator[str]:
+    for state, found in shown.items():
+        if found:
+            yield style(_heading(state, totals[state]), _COLOURS.get(state, "plain"))
+            yield from (f"  {cut(_label(row), max(width - 2, 8))}".rstrip() for row in found)
+
+
+def _side_by_side(
+    shown: Mapping[str, Sequence[Row]], totals: Mapping[str, int], width: int, style: Style
+) -> Iterator[str]:
+    """Columns that hold something share the room that the headings of empty ones leave."""
+    headings = {state: _heading(state, total) for state, total in totals.items()}
+    empty = sum(len(headings[state]) for state, found in shown.items() if not found)
+    room = width - empty - len(_GAP) * (len(headings) - 1)
+    share = room // max(sum(1 for found in shown.values() if found), 1)
+    widths = {state: max(share, len(headings[state])) if shown[state] else len(headings[state]) for state in shown}
+    head = (style(padded(headings[state], widths[state]), _COLOURS.get(state, "plain")) for state in shown)
+    yield _GAP.join(head).rstrip()
+    for at in range(max((len(found) for found in shown.values()), default=0)):
+        cells = (_label(found[at]) if at < len(found) else "" for found in shown.values())
+        yield _GAP.join(padded(cell, widths[state]) for cell, state in zip(cells, shown, strict=True)).rstrip()
+
+
+_COLOURS = {"DOING": "yellow", "FOR_REVIEW": "cyan", "DONE": "green", "BLOCKED": "red"}
+
+
+def blocker_lines(rows: Sequence[Row], most: int, in_workflow: bool, style: Style) -> Iterator[str]:
+    """What stands still, why, what to do, and the command that tries it again."""
+    blocked = [row for row in rows if row.state == "BLOCKED"]
+    for row in blocked[:most]:
+        yield style(f"{row.id} is blocked: ", "red") + (row.reason or "no reason is recorded")
+        yield f"  what to do: {row.remediation or f'phasegate status {row.id}, then mend the cause'}"
+        again = 'resolve "how it was mended"' if in_workflow else f"dispatch {row.id}"
+        yield f"  then: phasegate {again}"
+
+
+def padded(text: str, width: int) -> str:
+    """A text in a cell of a column."""
+    short = cut(text, width)
+    return short + " " * (width - cells(short))
+
+
+def cut(text: str, width: int) -> str:
+    """A text that fits into so many cells of a terminal."""
+    if text.isascii():
+        return text if len(text) <= width else f"{text[: width - 2]}.."
+    if cells(text) <= width:
+        return text
+    kept, used = [], 0
+    for letter in text:
+        used += cells(letter)
+        if used > width - 2:
+            break
+        kept.append(letter)
+    return "".join(kept) + ".."
+
+
+def cells(text: str) -> int:
+    """How many cells of a terminal a text takes: wide letters take two, marks that sit on others none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text)

@@ -1,0 +1,143 @@
+"""An agent program's own hook settings: where they lie, and `phasegate next` put into them and taken out again.
+
+Facts about the programs are from their documentation. A hook after a turn can show the person a message
+(`systemMessage`) in all of them but Cursor, whose hook at that point could only send a message to the agent, and so
+start the next turn by itself: there the steps are told to the agent when a session begins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+OURS = re.compile(r"(?:\S*/)?(?:phasegate|agileplus) next(?: |$)")
+_MESSAGE, _CONTEXT = "phasegate next --as message", "phasegate next --as context"
+_INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
+
+
+class Hooks(NamedTuple):
+    """Where a program looks for its hooks in a repository, and in which form."""
+
+    file: str
+    event: str
+    command: str = _MESSAGE
+    grouped: bool = True  # handlers lie in groups, each with its own `matcher`
+    head: tuple[tuple[str, int], ...] = ()  # what a file of its own must begin with
+    remark: str = ""
+
+
+HOOKS: dict[str, Hooks] = {
+    "claude_code": Hooks(".claude/settings.json", "Stop"),
+    "codex": Hooks(".codex/hooks.json", "Stop", remark="Codex asks once whether it may run it: see /hooks there"),
+    "cursor": Hooks(".cursor/hooks.json", "sessionStart", _CONTEXT, grouped=False, head=(("version", 1),)),
+    "gemini": Hooks(".gemini/settings.json", "AfterAgent", remark="Gemini CLI 0.26 or later runs it"),
+    "qwen": Hooks(".qwen/settings.json", "Stop"),
+}
+# Every name that a person may use for a program.
+HARNESS_OF: dict[str, str] = {
+    **{name: name for name in (*HOOKS, "opencode", "acp", "command", "scripted")},
+    "claude": "claude_code",
+    "claude-code": "claude_code",
+    "cursor-agent": "cursor",
+}
+Settings = dict[str, Any]  # another program's file: nothing but our own entry in it is ours to know
+
+
+class Refused(ValueError):
+    """Settings that are not touched; the message says where and why."""
+
+
+def with_hook(text: str | None, hooks: Hooks) -> str:
+    """The settings with our hook in them; the same text if it is there already."""
+    settings: Settings = {**dict(hooks.head)} if text is None else read_settings(text, hooks)
+    ours = [handler for handler in _handlers(settings, hooks) if OURS.match(_command(handler))]
+    if text is not None and ours == [_handler(hooks)]:
+        return text
+    _take_out(settings, hooks)
+    entry = {"hooks": [_handler(hooks)]} if hooks.grouped else _handler(hooks)
+    settings.setdefault("hooks", {}).setdefault(hooks.event, []).append(entry)
+    return _written(settings, text)
+
+
+def without_hook(text: str, hooks: Hooks) -> str | None:
+    """The settings without our hook; None if nothing was in the file but what we put there."""
+    if text == with_hook(None, hooks):
+        return None
+    settings = read_settings(text, hooks)
+    return _written(settings, text) if _take_out(settings, hooks) else text
+
+
+def read_settings(text: str, hooks: Hooks) -> Settings:
+    """The settings, if they are such as we can change without a loss."""
+    try:
+        settings = json.loads(text, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError as error:
+        raise Refused(f"{hooks.file}:{error.lineno}:{error.colno}: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{hooks.file}: {error}") from error
+    _expect(isinstance(settings, dict), hooks, "the file", "an object")
+    _expect(isinstance(settings.get("hooks", {}), dict), hooks, "hooks", "an object")
+    entries = settings.get("hooks", {}).get(hooks.event, [])
+    _expect(isinstance(entries, list), hooks, f"hooks.{hooks.event}", "a list")
+    for at, entry in enumerate(entries):
+        _expect(isinstance(entry, dict), hooks, f"hooks.{hooks.event}[{at}]", "an object")
+        inner = entry.get("hooks", []) if hooks.grouped else []
+        fits = isinstance(inner, list) and all(isinstance(handler, dict) for handler in inner)
+        _expect(fits, hooks, f"hooks.{hooks.event}[{at}].hooks", "a list of objects")
+    return dict(settings)
+
+
+def _expect(holds: bool, hooks: Hooks, place: str, what: str) -> None:
+    if not holds:
+        raise Refused(f"{hooks.file}: {place} is not {what}")
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> Settings:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return found
+
+
+def _handler(hooks: Hooks) -> Settings:
+    return {"type": "command", "command": hooks.command} if hooks.grouped else {"command": hooks.command}
+
+
+def _command(handler: Settings) -> str:
+    command = handler.get("command", "")
+    return command if isinstance(command, str) else ""
+
+
+def _handlers(settings: Settings, hooks: Hooks) -> list[Settings]:
+    entries = settings.get("hooks", {}).get(hooks.event, [])
+    return [handler for entry in entries for handler in entry.get("hooks", [])] if hooks.grouped else [*entries]
+
+
+def _take_out(settings: Settings, hooks: Hooks) -> bool:
+    """Take out our handlers, and what holds nothing any more because of that; whether there were any."""
+    if not any(OURS.match(_command(handler)) for handler in _handlers(settings, hooks)):
+        return False
+    events: Settings = settings["hooks"]
+    events[hooks.event] = [kept for entry in events[hooks.event] if (kept := _without_ours(entry, hooks)) is not None]
+    if not events[hooks.event]:
+        del events[hooks.event]
+    if not events:
+        del settings["hooks"]
+    return True
+
+
+def _without_ours(entry: Settings, hooks: Hooks) -> Settings | None:
+    if not hooks.grouped:
+        return None if OURS.match(_command(entry)) else entry
+    kept = [handler for handler in entry.get("hooks", []) if not OURS.match(_command(handler))]
+    return entry if len(kept) == len(entry.get("hooks", [])) else {**entry, "hooks": kept} if kept else None
+
+
+def _written(settings: Settings, like: str | None) -> str:
+    """The settings as text, indented as they were."""
+    indent = found[1] if like and (found := _INDENT.search(like)) else "  "
+    text = json.dumps(settings, indent=indent, ensure_ascii=like is None or like.isascii())
+    end = "\n" if like is None or like.endswith("\n") else ""
+    return (text + end).replace("\n", "\r\n") if like and "\r\n" in like else text + end

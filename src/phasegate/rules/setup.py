@@ -1,0 +1,123 @@
+"""What `init` writes, given what it saw: which agent does what, the configuration, the project's description."""
+
+from __future__ import annotations
+
+from phasegate.rules.light import Light
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Program(Light):
+    """An agent program: the agent's name in the configuration, its harness, the variables it takes keys from."""
+
+    agent: str
+    harness: str
+    variables: tuple[str, ...]
+
+
+# By the name of the program. The order is the order of preference: the first one writes, the second criticises.
+PROGRAMS: dict[str, Program] = {
+    "claude": Program("claude", "claude_code", ("ANTHROPIC_API_KEY",)),
+    "codex": Program("codex", "codex", ("OPENAI_API_KEY", "CODEX_API_KEY")),
+    "gemini": Program("gemini", "gemini", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
+    "cursor-agent": Program("cursor", "cursor", ("CURSOR_API_KEY",)),
+    "opencode": Program("opencode", "opencode", ()),
+    "qwen": Program("qwen", "qwen", ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL")),
+}
+_WRITES, _CRITICISES = ("plan", "implement", "archive"), ("challenge", "review")
+_NO_AGENT = """\
+# No agent program was found. Name one:
+# [agents.claude]
+# harness = "claude_code"
+# Or any program that reads a task envelope on stdin:
+# [agents.mine]
+# harness = "command"
+# command = ["my-agent"]
+"""
+
+
+class Seen(Light):
+    """What a look at the repository found."""
+
+    name: str
+    about: str  # the first paragraph of its README
+    programs: tuple[str, ...]
+    variables: frozenset[str]  # names of those that are set
+    kind: str  # the language profile; empty: none fits
+    title: str
+    commands: Mapping[str, str]
+    folders: tuple[str, ...]
+
+
+def roles(agents: Sequence[str]) -> dict[str, str]:
+    """Who does what. The critic is not the writer where there are two."""
+    if not agents:
+        return {}
+    critic = agents[1] if len(agents) > 1 else agents[0]
+    return {**dict.fromkeys(_WRITES, agents[0]), **dict.fromkeys(_CRITICISES, critic)}
+
+
+def config_text(seen: Seen) -> str:
+    """The configuration file: agents and roles are set; the profile's commands are shown, and stay the profile's."""
+    head = "# Settings of Phasegate for this repository. `phasegate config show` lists all of them.\n"
+    return "\n".join([head, _agents(seen), *_checks(seen)])
+
+
+def _agents(seen: Seen) -> str:
+    found = [PROGRAMS[program] for program in seen.programs]
+    if not found:
+        return _NO_AGENT
+    tables = [_agent(program, seen.variables) for program in found]
+    lines = "".join(f'{role} = "{agent}"\n' for role, agent in roles([program.agent for program in found]).items())
+    return "\n".join([*tables, f"[roles]\n{lines}"])
+
+
+def _agent(program: Program, is_set: frozenset[str]) -> str:
+    names = ", ".join(f'"{name}"' for name in program.variables if name in is_set)
+    passed = f"env = [{names}]  # names of variables that it gets; never a value\n" if names else ""
+    return f'[agents.{program.agent}]\nharness = "{program.harness}"\n{passed}'
+
+
+def _checks(seen: Seen) -> list[str]:
+    if not seen.kind:
+        return []
+    commands = "".join(f"# {purpose} = {_quoted(run)}\n" for purpose, run in seen.commands.items())
+    head = (
+        f"# {seen.title} was detected. These are its commands. One that is set here replaces it; an empty one drops it."
+    )
+    return [f"{head}\n[checks.{seen.kind}]\n{commands}"]
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def project_text(template: str, seen: Seen) -> str:
+    """The project's description for agents. Values go in untouched, in one pass."""
+    rows = "".join(f"| {purpose} | `{run}` |\n" for purpose, run in seen.commands.items())
+    values = {
+        "name": seen.name,
+        "about": seen.about or "<!-- What is this project, and for whom? -->",
+        "language": seen.title or "<!-- Which language, which versions? -->",
+        "commands": f"| for | command |\n|---|---|\n{rows.rstrip()}"
+        if rows
+        else "<!-- How is it built and tested? -->",
+        "folders": "\n".join(f"- `{folder}/`" for folder in seen.folders) or "<!-- What lies where? -->",
+    }
+    return template.format_map(values)
+
+
+def first_paragraph(readme: str) -> str:
+    """What a README says first, on one line: no heading, badge, image, comment or code."""
+    words: list[str] = []
+    for line in readme.splitlines():
+        text = line.strip()
+        if text.startswith(("#", "![", "[![", "<", "```", "===", "---", "|", ">")) or not text:
+            if words:
+                break
+            continue
+        words.append(text)
+    return " ".join(words)[:600]

@@ -1,0 +1,31 @@
+"""What agents have used, and the hard caps on it: nothing is started once one is reached."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Spent(NamedTuple):
+    """Tokens and dollars, as the agents report them."""
+
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+class Caps(NamedTuple):
+    """The most that one feature may use from its start to its end, and the most that all of them may."""
+
+    run_cost_usd: float
+    total_cost_usd: float
+    run_tokens: int
+
+
+def reached(caps: Caps, run: Spent, total: Spent) -> tuple[str, str] | None:
+    """Which cap is reached, in words, and the key that raises it; None while there is room."""
+    if run.cost_usd >= caps.run_cost_usd:
+        return f"this feature has used {run.cost_usd:.2f} of {caps.run_cost_usd:g} USD", "run_cost_usd"
+    if run.tokens >= caps.run_tokens:
+        return f"this feature has used {run.tokens} of {caps.run_tokens} tokens", "run_tokens"
+    if total.cost_usd >= caps.total_cost_usd:
+        return f"all features have used {total.cost_usd:.2f} of {caps.total_cost_usd:g} USD", "total_cost_usd"
+    return None

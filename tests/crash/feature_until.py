@@ -1,0 +1,119 @@
+"""A run of a feature that is killed again and again: `python feature_until.py ROOT WHEN WHICH`.
+
+Each life is a forked process that goes on with the run. It kills itself WHEN (before or after) it takes a recorded step
+of those that WHICH names, unless one before it died there. So every such step is died at once, those of a resumed run
+too. WHICH is `0/2` or `1/2`, one part of all steps, or a part of a step's name: then nobody goes on after the death.
+With WHEN = never it lives. Prints what came, one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from phasegate.engine import orders
+from phasegate.engine.driver import Wishes, drive
+from phasegate.engine.feature_journal import read_feature
+from phasegate.engine.project import open_project, opened_store
+from phasegate.record.rows import Event
+from phasegate.record.store import Store
+from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
+
+MOST_LIVES = 300
+_TELLING = ("event", "type", "role", "end", "package", "wp", "phase", "round", "outcome", "id")
+
+
+class MortalStore:
+    """Names each step of a store, and dies at one where nobody died before."""
+
+    def __init__(self, notes: Path, when: str, which: str) -> None:
+        self._notes, self._when, self._which = notes, when, which
+        self._died = {line[5:] for line in lines_of(notes) if line.startswith("died ")}
+        self._append = Store.append
+
+    def append(self, store: Store, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
+        step = name_of(store, events)
+        self._note(f"came {step}")
+        self._die_at(step, "before")
+        number = self._append(store, feature, expected_seq, ts, events)
+        self._die_at(step, "after")
+        return number
+
+    def _die_at(self, step: str, when: str) -> None:
+        if when == self._when and is_meant(step, self._which) and step not in self._died:
+            self._note(f"died {step}")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _note(self, line: str) -> None:
+        with self._notes.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def name_of(store: Store, events: Sequence[Event]) -> str:
+    """The same name for the same step in whichever life: where the feature stands, and what happens, without ids."""
+    feature = read_feature(store, SLUG)
+    where = f"{feature.workflow.phase} {feature.workflow.round}" if feature else "-"
+    return f"{where}: " + " + ".join(f"{event.kind} {' '.join(_telling(event.payload))}" for event in events)
+
+
+def _telling(payload: bytes) -> Iterator[str]:
+    values = json.loads(payload)
+    for key in _TELLING:
+        value = values.get(key, "")
+        if isinstance(value, dict):
+            yield from _telling(json.dumps(value).encode())
+        elif str(value) and not (key == "id" and len(str(value)) > len("WP01")):
+            yield str(value)
+
+
+def live(root: Path, mortal: MortalStore) -> None:
+    """Go on from wherever the run stands, as `phasegate run --merge` does."""
+    Store.append = lambda *arguments: mortal.append(*arguments)  # type: ignore[method-assign]
+    project = open_project(root)
+    with opened_store(project) as store:
+        slug = SLUG if store.workflows() else orders.start(project, store, TYPE, DESCRIPTION)
+        drive(project, store, slug, Wishes(merge=True))
+
+
+def in_a_process_of_its_own(root: Path, mortal: MortalStore) -> bool:
+    """Whether it lived to the end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            live(root, mortal)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        return False
+    if os.WEXITSTATUS(status) != 0:
+        sys.exit(f"life ended with {os.WEXITSTATUS(status)}")
+    return True
+
+
+def main() -> None:
+    root, when, which = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    notes = root.parent / "notes"
+    lives = 1
+    while not in_a_process_of_its_own(root, MortalStore(notes, when, which)) and "/" in which:
+        lives += 1
+        if lives > MOST_LIVES:
+            sys.exit("it does not come to an end")
+    came = [line[5:] for line in lines_of(notes) if line.startswith("came ")]
+    died = [line[5:] for line in lines_of(notes) if line.startswith("died ")]
+    print(json.dumps({"lives": lives, "came": came, "died": died}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""`phasegate status` as a person sees it: in a pipe, on a terminal, with much, little and broken state."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from phasegate.record.location import Location
+from phasegate.record.row_events import gate_judged, job_ended, package_changed, workflow_changed
+from phasegate.record.rows import Gate, Job, Package, Workflow
+from phasegate.rules.workflow import WORKFLOWS
+from support.record import FEATURE, TS, make_repository, open_record
+
+ACTIVE = {
+    "type": "feature",
+    "phases": list(WORKFLOWS["feature"]),
+    "current_phase_index": 6,
+    "artifact_folder": FEATURE,
+}
+BLOCKED = Package(FEATURE, "WP02", "Check it", "BLOCKED", 2, "File scope violation: a.py", "take it out", TS)
+
+
+def status(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "phasegate", "status", *arguments]
+    return subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=60)
+
+
+def on_terminal(where: Path, *arguments: str, columns: int = 120, **variables: str) -> str:
+    environ = {**os.environ, "TERM": "xterm", **variables}
+    environ.pop("COLUMNS", None)
+    terminal = pexpect.spawn(
+        sys.executable,
+        ["-m", "phasegate", "status", *arguments],
+        cwd=str(where),
+        env=environ,
+        encoding="utf-8",
+        dimensions=(50, columns),
+        timeout=30,
+    )
+    terminal.expect(pexpect.EOF)
+    return (terminal.before or "").replace("\r\n", "\n")
+
+
+def record(location: Location, *packages: Package) -> None:
+    with open_record(location) as store:
+        for row in packages:
+            store.append_now(row.feature, TS, [package_changed(row)])
+
+
+@pytest.fixture
+def location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return make_repository(tmp_path)
+
+
+def begin(location: Location) -> None:
+    (location.root / ".isdlc").mkdir()
+    (location.root / ".isdlc/state.json").write_text(json.dumps({"active_workflow": ACTIVE}))
+
+
+def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
+    done = status(location.root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("no workflow is active; begin one: phasegate run")
+    assert json.loads(status(location.root, "--json").stdout) == {"workflow": None, "features": [], "blockers": []}
+
+
+@pytest.mark.demand("W4.a")
+def test_workflow_board_and_blockers_are_on_one_page(location: Location) -> None:
+    begin(location)
+    record(location, Package(FEATURE, "WP01", "Write it", "DONE"), BLOCKED, Package("002-b", "WP01", "Else", "DONE"))
+    (location.root / "below").mkdir()
+    said = status(location.root / "below").stdout
+    assert said.startswith(f"feature {FEATURE}: Phase 06 - Implementation\n")
+    assert "GATE-05 PASSED" in said
+    assert "PLANNED 0  DOING 0  FOR_REVIEW 0  DONE 1" in said
+    assert "WP02 is blocked: File scope violation: a.py\n  what to do: take it out\n" in said
+    assert '  then: phasegate resolve "how it was mended"\n' in said
+    assert said.endswith("\n002-b: 1 DONE\n")
+    assert "\x1b" not in said
+
+
+@pytest.mark.demand("W4.a")
+def test_the_record_tells_of_the_workflow_its_gates_and_its_blocker(location: Location) -> None:
+    blocked = Workflow(
+        FEATURE, "quick", "Add a \x1b[31mlogin", "main", "01-a 06-b 08-c", 1, "blocked", 2, "stuck", "help it"
+    )
+    judged = Gate(FEATURE, 1, "01-a", 1, "passed", "", TS)
+    other = blocked._replace(feature="002-b", stage="completed", position=2)
+    with open_record(location) as store:
+        store.append_now(FEATURE, TS, [gate_judged(judged), workflow_changed(blocked)])
+        store.append_now("002-b", TS, [workflow_changed(other)])
+    said = status(location.root).stdout.splitlines()
+    assert said[:9] == [
+        f"quick {FEATURE}: Phase 06 - B, round 2",
+        "  Add a \\x1b[31mlogin",
+        "  [x] Phase 01 - A  GATE-01 PASSED",
+        "  [>] Phase 06 - B  BLOCKED",
+        "  [ ] Phase 08 - C",
+        "  blocked: stuck",
+        "  what to do: help it",
+        '  then: phasegate resolve "how", and phasegate run',
+        "no work packages are loaded",
+    ]
+    told = json.loads(status(location.root, "--json").stdout)["workflow"]
+    assert (told["stage"], told["reason"], told["phases"][0]["outcome"]) == ("blocked", "stuck", "passed")
+    assert status(location.root, "--feature", "002-b").stdout.startswith("quick 002-b: completed")
+
+
+def test_an_old_view_does_not_revive_a_workflow_that_is_over(location: Location) -> None:
+    begin(location)
+    assert status(location.root).stdout.startswith(f"feature {FEATURE}: Phase 06")  # the control
+    over = Workflow(FEATURE, "feature", "x", "main", "01-a", 0, "cancelled", 1, "no need")
+    with open_record(location) as store:
+        store.append_now(FEATURE, TS, [workflow_changed(over)])
+    assert status(location.root).stdout.startswith("no workflow is active")
+
+
+def test_a_blocked_package_outside_of_a_workflow_is_dispatched_again(location: Location) -> None:
+    record(location, BLOCKED)
+    assert "  then: phasegate dispatch WP02\n" in status(location.root).stdout
+
+
+@pytest.mark.demand("D14.a")
+def test_one_package_is_shown_with_its_jobs(location: Location) -> None:
+    job = Job(FEATURE, "j1", "WP02", "implement", 1, "claude", TS, TS, "blocked")
+    record(location, BLOCKED, BLOCKED._replace(feature="002-b"))
+    with open_record(location) as store:
+        store.append_now(FEATURE, TS, [job_ended(job)])
+    said = status(location.root, "WP02", "--feature", FEATURE).stdout
+    assert said.startswith(f"{FEATURE}  WP02  BLOCKED     Check it  File scope violation: a.py\n")
+    assert "round 1  implement  claude  blocked" in said
+    (told,) = json.loads(status(location.root, "WP02", "--feature", FEATURE, "--json").stdout)
+    assert (told["state"], told["jobs"][0]["agent"]) == ("BLOCKED", "claude")
+    assert status(location.root, "WP02").stdout.count("BLOCKED") == 2
+    assert status(location.root, "WP9").returncode == 2
+
+
+def test_json_holds_everything_the_page_shows(location: Location) -> None:
+    begin(location)
+    record(location, Package(FEATURE, "WP01", "Tab\there", "DONE"), BLOCKED)
+    told = json.loads(status(location.root, "--json").stdout)
+    assert told["workflow"]["phases"][6] == {
+        "key": "06-implementation",
+        "name": "Phase 06 - Implementation",
+        "gate": "GATE-06",
+        "status": "in_progress",
+        "outcome": "",
+    }
+    assert told["features"][0]["counts"]["BLOCKED"] == 1
+    assert told["features"][0]["packages"][0]["title"] == "Tab\there"
+    assert [row["id"] for row in told["blockers"]] == ["WP02"]
+
+
+def test_another_feature_can_be_chosen(location: Location) -> None:
+    record(location, Package(FEATURE, "WP01", "a", "DONE"), Package("002-b", "WP01", "b", "DOING"))
+    assert "\n002-b\nPLANNED" in status(location.root, "--feature", "002-b").stdout
+    done = status(location.root, "--feature", "003-c")
+    assert (done.returncode, f"known are: 002-b, {FEATURE}" in done.stderr) == (2, True)
+
+
+def test_a_terminal_shows_colours_unless_the_person_wants_none(location: Location) -> None:
+    begin(location)
+    record(location, BLOCKED)
+    assert "\x1b[31m" in on_terminal(location.root)
+    assert "\x1b" not in on_terminal(location.root, NO_COLOR="1")
+    assert "\x1b" not in on_terminal(location.root, TERM="dumb")
+
+
+def test_a_narrow_terminal_shows_one_column(location: Location) -> None:
+    record(location, Package(FEATURE, "WP01", "A title that is rather long for it", "DONE"), BLOCKED)
+    lines = on_terminal(location.root, columns=40, NO_COLOR="1").split("\n")
+    at = lines.index("DONE 1")
+    assert lines[at + 1] == "  WP01 A title that is rather long for.."
+    assert lines[at + 2] == "BLOCKED 1"
+
+
+def test_a_terminal_shows_the_first_of_very_many_and_a_pipe_shows_all(location: Location) -> None:
+    record(location, *(Package(FEATURE, f"WP{n:02}", "x", "DONE") for n in range(1, 120)))
+    assert "and 104 more: phasegate status --all" in on_terminal(location.root)
+    assert "WP119 x" in on_terminal(location.root, "--all")
+    assert status(location.root).stdout.count(" x\n") == 119
+    said = status(location.root).stdout
+    assert said.index("WP99 x") < said.index("WP100 x")
+
+
+def test_texts_of_agents_do_not_steer_the_terminal(location: Location) -> None:
+    wild = "\x1b[2J\x1b]0;x\x07\r\nWP09"
+    record(location, Package(FEATURE, "WP01", wild, "BLOCKED", 1, wild, wild, TS))
+    for arguments in ((), ("WP01",)):
+        said = status(location.root, *arguments).stdout
+        assert all(line.isprintable() for line in said.split("\n"))
+        assert "\\x1b[2J" in said
+
+
+@pytest.mark.parametrize("state", ["{", '{"active_workflow": {"phases": "x"}}', "[]"])
+def test_a_broken_state_file_hides_no_packages(state: str, location: Location) -> None:
+    begin(location)
+    (location.root / ".isdlc/state.json").write_text(state)
+    record(location, BLOCKED)
+    done = status(location.root)
+    assert (done.returncode, "WP02 is blocked" in done.stdout) == (0, True)
+
+
+def test_a_damaged_store_is_said_in_words(location: Location) -> None:
+    record(location, BLOCKED)
+    location.store.write_bytes(b"no store")
+    done = status(location.root)
+    assert (done.returncode, "damaged" in done.stderr, done.stdout) == (4, True, "")
+
+
+def test_outside_of_a_repository_there_is_no_status(tmp_path: Path) -> None:
+    done = status(tmp_path)
+    assert (done.returncode, "git init" in done.stderr) == (2, True)
+
+
+def test_the_plain_question_loads_no_heavy_module(location: Location) -> None:
+    record(location, BLOCKED)
+    code = "import sys; sys.argv = ['x', 'status']\nfrom phasegate.__main__ import main\nmain()\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=location.root, capture_output=True, text=True)
+    loaded = {*done.stdout.splitlines()[-1].split()}
+    assert not loaded & {"click", "msgspec", "json", "subprocess", "phasegate.config", "phasegate.engine.project"}
