@@ -57,7 +57,6 @@ _SETTINGS = {
     "tools": {"discoveryCommand": "", "callCommand": "", "sandbox": False},
     "mcp": {"serverCommand": ""},
 }
-_NO_SERVERS = ("--allowed-mcp-server-names", "none")
 _TRY = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
 _LOOP = "Loop detected"
 _UNUSABLE = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
@@ -71,7 +70,9 @@ class Gemini:
 
     def launch(self, task: Task) -> Launch:
         permissions = "yolo" if task.caged else "auto_edit"
-        arguments = ("-o", "stream-json", *_NO_SERVERS, "--approval-mode", permissions, *model_option(task, "-m"))
+        # Only a server of this name may run: there is none, and a project cannot guess it and have one.
+        servers = ("--allowed-mcp-server-names", f"none-{task.envelope.job_id}")
+        arguments = ("-o", "stream-json", *servers, "--approval-mode", permissions, *model_option(task, "-m"))
         launch = launch_of(
             task,
             ACCOUNT,
