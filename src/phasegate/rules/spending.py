@@ -29,3 +29,10 @@ def reached(caps: Caps, run: Spent, total: Spent) -> tuple[str, str] | None:
     if total.cost_usd >= caps.total_cost_usd:
         return f"all features have used {total.cost_usd:.2f} of {caps.total_cost_usd:g} USD", "total_cost_usd"
     return None
+
+
+def in_words(spent: Spent) -> str:
+    """What was used, for people: `1.23 USD, 45 000 tokens`."""
+    tokens = f"{spent.tokens:,}".replace(",", " ")
+    cost = f"{spent.cost_usd:.2f}" if spent.cost_usd >= 0.01 or not spent.cost_usd else f"{spent.cost_usd:.4f}"
+    return f"{cost} USD, {tokens} tokens"
