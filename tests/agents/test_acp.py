@@ -29,14 +29,12 @@ PROMPT = '<prompt>Do what the stand-in says: é, <b> &amp; "quotes".</prompt>\n'
 
 
 def _gemini(url: str) -> Configured:
-    env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url}
     return Configured(("gemini", "--acp", "-m", "gemini-2.5-flash"), env)
 
 
 def _opencode(url: str) -> Configured:
-    settings = {**msgspec.json.decode(opencode_settings(url)), "permission": {"edit": "ask"}}
-    env = {"OPENCODE_CONFIG_CONTENT": msgspec.json.encode(settings).decode()}
-    return Configured(("opencode", "acp"), env)
+    return Configured(("opencode", "acp"), {"OPENCODE_CONFIG_CONTENT": opencode_settings(url)})
 
 
 AGENTS = {"gemini": Subject("acp", "gemini", _gemini), "opencode": Subject("acp", "opencode", _opencode)}

@@ -3,7 +3,8 @@
 Each life is a forked process that goes on with the run. It kills itself WHEN (before or after) it takes a recorded step
 of those that WHICH names, unless one before it died there. So every such step is died at once, those of a resumed run
 too. WHICH is `0/2` or `1/2`, one part of all steps, or a part of a step's name: then nobody goes on after the death.
-With WHEN = never it lives. Prints what came, one JSON object.
+With WHEN = moving it dies where the ref WHICH is about to be moved. With WHEN = never it lives. Prints one JSON object:
+the steps that were taken, and those at which it died.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes, drive
@@ -22,6 +24,8 @@ from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.project import open_project, opened_store
 from phasegate.record.rows import Event
 from phasegate.record.store import Store
+from phasegate.workspace import refs
+from phasegate.workspace.refs import RefMoved
 from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
 
 MOST_LIVES = 300
@@ -34,15 +38,20 @@ class MortalStore:
     def __init__(self, notes: Path, when: str, which: str) -> None:
         self._notes, self._when, self._which = notes, when, which
         self._died = {line[5:] for line in lines_of(notes) if line.startswith("died ")}
-        self._append = Store.append
+        self._append, self._move_refs = Store.append, refs.move_refs
 
     def append(self, store: Store, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
         step = name_of(store, events)
-        self._note(f"came {step}")
         self._die_at(step, "before")
         number = self._append(store, feature, expected_seq, ts, events)
+        self._note(f"took {step}")
         self._die_at(step, "after")
         return number
+
+    def move_refs(self, *arguments: Any) -> RefMoved | None:
+        for move in arguments[2]:
+            self._die_at(move.ref, "moving")
+        return self._move_refs(*arguments)
 
     def _die_at(self, step: str, when: str) -> None:
         if when == self._when and is_meant(step, self._which) and step not in self._died:
@@ -77,7 +86,9 @@ def _telling(payload: bytes) -> Iterator[str]:
 
 def live(root: Path, mortal: MortalStore) -> None:
     """Go on from wherever the run stands, as `phasegate run --merge` does."""
-    Store.append = lambda *arguments: mortal.append(*arguments)  # type: ignore[method-assign]
+    patched = lambda *arguments: mortal.append(*arguments)  # noqa: E731, PLW0108 - a bound method would not get the store
+    Store.append = patched  # type: ignore[method-assign]
+    refs.move_refs = mortal.move_refs
     project = open_project(root)
     with opened_store(project) as store:
         slug = SLUG if store.workflows() else orders.start(project, store, TYPE, DESCRIPTION)
@@ -110,9 +121,9 @@ def main() -> None:
         lives += 1
         if lives > MOST_LIVES:
             sys.exit("it does not come to an end")
-    came = [line[5:] for line in lines_of(notes) if line.startswith("came ")]
+    took = [line[5:] for line in lines_of(notes) if line.startswith("took ")]
     died = [line[5:] for line in lines_of(notes) if line.startswith("died ")]
-    print(json.dumps({"lives": lives, "came": came, "died": died}))
+    print(json.dumps({"lives": lives, "took": took, "died": died}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`kill -9` of a run at every recorded step (F01, F03, W5): the next one goes on to the same end, nothing is done twice."""
+"""`kill -9` of a run at every recorded step (F01, F03, W5): the next comes to the same end, nothing is done twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Effects = dict[str, Any]
 
 
 def lives(run: FeatureRun, when: str, which: str) -> dict[str, Any]:
-    """The run, killed and gone on with; the names of all steps that came, and of those at which it died."""
+    """The run, killed and gone on with; the names of all steps that were taken, and of those at which it died."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     argv = [sys.executable, str(UNTIL), str(run.root), when, which]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=600)
@@ -32,7 +32,7 @@ def lives(run: FeatureRun, when: str, which: str) -> dict[str, Any]:
 
 
 def nothing_is_left(run: FeatureRun) -> bool:
-    return eventually(lambda: processes_with(str(run.scenario)) == [])
+    return eventually(lambda: processes_with(str(run.folder)) == [])
 
 
 @pytest.fixture(scope="session")
@@ -58,12 +58,12 @@ def _undisturbed(folder: Path) -> Effects:
         run = make_feature_run(folder)
         told = lives(run, "never", "-")
         effects = run.effects()
-    assert len(told["came"]) == len(set(told["came"])) == STEPS, "each step has a name of its own"
+    assert len(told["took"]) == len(set(told["took"])) == STEPS, "each step has a name of its own"
     assert effects["stages"] == ["completed"]
     assert (effects["audit"], effects["git locks"], effects["checkouts"], effects["rooms"]) == ([], [], [], [])
     assert effects["main"] == ["001-say-bye: Say bye", "Begin"]
     assert effects["tree"]["hi.py"].endswith("# mended")
-    effects["steps"] = sorted(told["came"])
+    effects["steps"] = sorted(told["took"])
     return effects
 
 
@@ -82,8 +82,28 @@ def test_a_run_killed_at_every_recorded_step_comes_to_the_same_end(
     """Killed at each step of a half of them, at those of the resumed run too; each life goes on at once."""
     run = make_feature_run(tmp_path)
     told = lives(run, when, f"{part}/{PARTS}")
-    came = {step for step in told["came"] if is_meant(step, f"{part}/{PARTS}")}
-    assert came == set(told["died"])
-    assert came >= {step for step in undisturbed["steps"] if is_meant(step, f"{part}/{PARTS}")}
+    taken = {step for step in told["took"] if is_meant(step, f"{part}/{PARTS}")}
+    assert taken == set(told["died"])
+    assert taken >= {step for step in undisturbed["steps"] if is_meant(step, f"{part}/{PARTS}")}
     assert any("lost" in step for step in told["died"]), "control: it died in the middle of resuming, too"
+    check_same_end(run, undisturbed)
+
+
+@pytest.mark.demand("W5.a", "W5.b", "W5.c", "W2.c", "W8.g")
+def test_a_run_killed_around_its_merge_merges_once(tmp_path: Path, undisturbed: Effects) -> None:
+    """In the middle of it, after it and before its record, and after the last record of all (F03, F04, H01)."""
+    run = make_feature_run(tmp_path)
+    begun = run.git("rev-parse", "main")
+    lives(run, "moving", "main")
+    assert run.git("rev-parse", "main") == begun
+    assert (run.root / "CHANGELOG.md").exists(), "control: the person's files were being moved"
+    assert (run.root / ".git/index.lock").exists(), "control: a lock file is left behind"
+    run.state_file.write_bytes(b"\0" * 100)
+    lives(run, "before", "workflow.happened merged")
+    assert run.git("log", "--first-parent", "--format=%s", "main").splitlines() == undisturbed["main"]
+    assert json.loads(run.state_file.read_text())["active_workflow"] is not None
+    lives(run, "after", "workflow.happened completed")
+    assert json.loads(run.state_file.read_text())["active_workflow"] is not None, "control: the view is behind"
+    again = run.run("run", "--merge")
+    assert (again.returncode, "no workflow is active" in again.stderr) == (4, True), again
     check_same_end(run, undisturbed)

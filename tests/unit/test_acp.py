@@ -10,7 +10,10 @@ import pytest
 
 from phasegate.agents.acp import Acp
 from phasegate.agents.acp_events import Order
-from phasegate.agents.port import Ending, EventKind, Finished, Usage
+from phasegate.agents.claude_code import ClaudeCode
+from phasegate.agents.gemini import Gemini
+from phasegate.agents.opencode import OpenCode
+from phasegate.agents.port import Ending, EventKind, Finished, Harness, Usage
 from phasegate.rules.scope import Scope
 from support.acp_runs import AGENT, acp_launch, acp_task, agent_command, run_agent
 from support.agents import carry_out, reported
@@ -142,6 +145,23 @@ def test_the_program_gets_the_scope_and_no_secret_by_its_input(repository: Path)
     assert (order.entries, order.set_aside) == (("src/", "a"), ("WP01.md",))
     assert "src/" not in launch.argv
     assert str(AGENT) in launch.argv
+
+
+@pytest.mark.parametrize(
+    ("program", "known"), [("gemini", Gemini()), ("opencode", OpenCode()), ("claude-agent-acp", ClaudeCode())]
+)
+def test_a_known_program_is_started_with_what_its_own_harness_gives_it(
+    repository: Path, program: str, known: Harness
+) -> None:
+    task = acp_task(repository, (f"/somewhere/{program}", "--acp"))
+    launch, own = Acp().launch(task), known.launch(task)
+    assert launch.argv[-2:] == (f"/somewhere/{program}", "--acp")
+    assert launch.stdin != own.stdin
+    assert own.env.items() <= launch.env.items()
+    assert own.sign_in_files == launch.sign_in_files != ()
+    for field in ("default_env", "pass_env", "home_files"):  # what keeps the settings of a repository from it
+        assert getattr(own, field) == getattr(launch, field)
+    assert ("OPENCODE_PERMISSION" in launch.env) is (program == "opencode")
 
 
 def test_a_job_that_was_told_to_stop_and_still_ended_its_turn_is_judged_by_its_work(repository: Path) -> None:

@@ -7,25 +7,31 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
 
 import msgspec
 
 from phasegate.agents.acp_events import Changed, Ended, How, Line, Noted, Order, Ran, Said, Used
+from phasegate.agents.claude_code import ClaudeCode
 from phasegate.agents.command import own_files, run_variables
 from phasegate.agents.ending import report_of_plain_program
+from phasegate.agents.gemini import Gemini
+from phasegate.agents.opencode import OpenCode
 from phasegate.agents.port import (
     AgentEvent,
     AgentReport,
     Ending,
     EventKind,
     Finished,
+    Harness,
     Launch,
     Reading,
     Talk,
     Task,
     Usage,
 )
+from phasegate.agents.qwen import Qwen
 from phasegate.errors import ConfigError
 from phasegate.rules.answer import blockers_in
 
@@ -34,6 +40,16 @@ HANDSHAKE_S = 120.0  # until it has a session: slow ones need ten seconds
 CANCEL_S, CLOSE_S = 20.0, 5.0
 MOST_ANSWER = 8_000_000  # characters
 MOST_BLOCKERS = 20
+# Programs with a harness of their own have its variables, settings and sign-in here too: what keeps the settings of a
+# repository from them is the same.
+_KNOWN: Mapping[str, Harness] = {
+    "claude-agent-acp": ClaudeCode(),
+    "claude-code-acp": ClaudeCode(),
+    "gemini": Gemini(),
+    "opencode": OpenCode(),
+    "qwen": Qwen(),
+}
+_ASKING = {"opencode": {"OPENCODE_PERMISSION": '{"edit":"ask","bash":"ask","webfetch":"deny"}'}}
 _DECODER = msgspec.json.Decoder(Line)
 _REASONS = {
     How.MAX_TOKENS: "it reached the limit of its model's tokens",
@@ -65,16 +81,23 @@ class Acp:
                 f"agent {task.agent.name!r} has no command",
                 f'Set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}].',
             )
-        return Launch(
-            argv=(*PROGRAM, *_found(own_files(task.repository, task.agent.command))),
+        command = _found(own_files(task.repository, task.agent.command))
+        name = PurePath(command[0]).name
+        launch = _KNOWN[name].launch(task) if name in _KNOWN else _unknown(task)
+        return msgspec.structs.replace(
+            launch,
+            argv=(*PROGRAM, *command),
             stdin=msgspec.json.encode(_order(task)),
-            network=True,  # it has to reach its model
-            env=run_variables(task),
-            pass_env=task.agent.env,
+            env={**launch.env, **_ASKING.get(name, {})},
         )
 
     def reading(self, task: Task, talk: Talk) -> Reading:
         return AcpReading()
+
+
+def _unknown(task: Task) -> Launch:
+    """Of a program that we know nothing about: it has to reach its model, with what the person passes on."""
+    return Launch((), b"", network=True, env=run_variables(task), pass_env=task.agent.env)
 
 
 def _found(command: tuple[str, ...]) -> tuple[str, ...]:

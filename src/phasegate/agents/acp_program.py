@@ -27,6 +27,8 @@ from phasegate.rules.scope import Scope
 
 PROTOCOL_VERSION = 1
 AUTH_REQUIRED = -32000
+# For claude-agent-acp; others do not look there. Settings of the project could send its key elsewhere.
+OWN_SETTINGS_ONLY = {"claudeCode": {"options": {"settingSources": ["user"]}}}
 ASKING_MODE = "default"  # the name of the mode that asks before it writes, wherever there is one
 FAILED, NOT_STARTED = 70, 127
 Answer = TypeVar("Answer")
@@ -180,7 +182,7 @@ class Conversation:
             self._ask("session/set_mode", change, soon=True)
 
     def _new_session(self) -> Session:
-        where = {"cwd": self._places.checkout, "mcpServers": []}
+        where = {"cwd": self._places.checkout, "mcpServers": [], "_meta": OWN_SETTINGS_ONLY}
         return _read(Session, self._ask("session/new", where, soon=True), "session/new")
 
     def _prompt(self, prompt: str) -> Turn:

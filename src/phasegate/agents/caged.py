@@ -48,7 +48,8 @@ def job_request(
     programs = folder / "bin"
     place_commands(programs, spool.folder)
     _place(launch, folder / "home")
-    env = {**launch.default_env, **scrubbed(launch.pass_env, launch.env)}
+    own = {name: str(folder / "home" / path) for name, path in launch.home_paths.items()}
+    env = {**launch.default_env, **scrubbed(launch.pass_env, {**launch.env, **own})}
     context = (Path(path) for path in task.envelope.context_paths)
     return Request(
         argv=launch.argv,

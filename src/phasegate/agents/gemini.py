@@ -47,12 +47,18 @@ _ENV = {
     "GEMINI_TELEMETRY_ENABLED": "false",
     "NODE_TLS_REJECT_UNAUTHORIZED": "1",
 }
+# As settings of the system: those of the project go before those of a person, and may name commands to be run.
+_SETTINGS_FILE = ".gemini/system.json"
 _SETTINGS = {
     "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False, "maxAttempts": 3},
     "advanced": {"ignoreLocalEnv": True},
     "privacy": {"usageStatisticsEnabled": False},
     "telemetry": {"enabled": False},
+    "hooksConfig": {"enabled": False},
+    "tools": {"discoveryCommand": "", "callCommand": "", "sandbox": False},
+    "mcp": {"serverCommand": ""},
 }
+_NO_SERVERS = ("--allowed-mcp-server-names", "none")
 _TRY = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
 _LOOP = "Loop detected"
 _UNUSABLE = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
@@ -66,16 +72,20 @@ class Gemini:
 
     def launch(self, task: Task) -> Launch:
         permissions = "yolo" if task.caged else "auto_edit"
-        arguments = ("-o", "stream-json", "--approval-mode", permissions, *model_option(task, "-m"))
+        arguments = ("-o", "stream-json", *_NO_SERVERS, "--approval-mode", permissions, *model_option(task, "-m"))
         launch = launch_of(
             task,
             ACCOUNT,
             self.default_command,
             arguments,
             env=_ENV,
-            home_files={".gemini/settings.json": settings_file({**_SETTINGS, **_sign_in(os.environ)})},
+            home_files={_SETTINGS_FILE: settings_file({**_SETTINGS, **_sign_in(os.environ)})},
         )
-        return msgspec.structs.replace(launch, default_env=dict.fromkeys(_FILLED, ""))
+        return msgspec.structs.replace(
+            launch,
+            default_env=dict.fromkeys(_FILLED, ""),
+            home_paths={"GEMINI_CLI_SYSTEM_SETTINGS_PATH": _SETTINGS_FILE},
+        )
 
     def reading(self, task: Task, talk: Talk) -> Reading:
         return _Reading(Heard(task.phase, talk), task.checkout)

@@ -23,6 +23,7 @@ ACCOUNT = Account(
 )
 _ENV = {
     "OPENCODE_DISABLE_PROJECT_CONFIG": "1",  # `opencode.json` of the project could send the key elsewhere
+    "OPENCODE_PURE": "1",  # no plugins: those of the project's `.opencode` are programs
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
     "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",

@@ -56,6 +56,7 @@ class Launch(msgspec.Struct, frozen=True):
     pass_env: tuple[str, ...] = ()  # names whose values come from our own environment, never from a file
     readable: tuple[Path, ...] = ()  # besides what the program itself needs
     home_files: Mapping[str, bytes] = {}  # placed in the job's own HOME before the start
+    home_paths: Mapping[str, str] = {}  # variables that name one of these files, by its name
     sign_in_files: tuple[str, ...] = ()  # of the person's home: lent to the job, under the same names
     keep_stdin_open: bool = False  # for a conversation: the reading goes on with `Talk.send`
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from phasegate.engine.briefing import agent_for, brief
 from phasegate.engine.claims import claimed
 from phasegate.engine.crew import Came, Crew
-from phasegate.engine.jobs import Assigned, Ended, discard_home, run_job, started_row
+from phasegate.engine.jobs import Assigned, Ended, clear_away, run_job, started_row
 from phasegate.engine.project import now
 from phasegate.engine.staffing import clock
 from phasegate.engine.workplace import Workplace, expect_saved
@@ -96,7 +96,7 @@ class AgentJobs:
         """Close the jobs that are open on record and that nobody runs any more; what they left is saved."""
         lost = self._record.run.open_jobs
         for job in lost:
-            discard_home(self._place.project, job.job)
+            clear_away(self._place.project, job.job)
             if job.role == Step.IMPLEMENT:
                 self._place.renew(job.agent_index)
         if lost:

@@ -18,12 +18,10 @@ from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.package_run import Action, Run, Step
 from phasegate.workspace.log import diff_text
 
-IMPLEMENTATION = "06-implementation"
-
 
 def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Mapping[str, float]) -> Member:
     """The agent that implements, or that reviews: an entry for the phase names the one that implements."""
-    return member_for(place.project, step, IMPLEMENTATION if step is Step.IMPLEMENT else "", wanted, resting)
+    return member_for(place.project, step, place.phase if step is Step.IMPLEMENT else "", wanted, resting)
 
 
 def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
@@ -40,7 +38,7 @@ def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str 
         feature=slug,
         work=place.package,
         phase=str(action.step),
-        workflow_phase=IMPLEMENTATION,
+        workflow_phase=place.phase,
         round=action.round,
         rounds=run.limits.rounds,
         checkout=folder,
@@ -83,7 +81,7 @@ def _note(action: Action, share: Share | None) -> str:
 def _pieces(place: Workplace, run: Run, action: Action, folder: Path) -> Iterator[Piece]:
     """What the agent is shown besides the code: the package, the feature's documents, the findings."""
     yield Piece(Kind.TASKS, place.document_name, place.document)
-    yield from role_of_phase(IMPLEMENTATION)
+    yield from role_of_phase(place.phase)
     for document in _documents(place, folder):
         yield Piece(Kind.ARTIFACT, document.name, document.text)
     if action.step is Step.REVIEW:

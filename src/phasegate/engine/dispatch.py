@@ -13,7 +13,6 @@ from typing import NamedTuple
 from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
 from phasegate.engine.agent_jobs import AgentJobs, Progress
-from phasegate.engine.briefing import IMPLEMENTATION
 from phasegate.engine.claims import hold_against
 from phasegate.engine.harvesting import take_over
 from phasegate.engine.jobs import wanted_level
@@ -44,6 +43,7 @@ from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import read_refs
 from phasegate.workspace.upkeep import Unsaved, open_feature, remove_checkout
 
+IMPLEMENTATION = "06-implementation"  # where a package is dispatched by hand
 Say = Callable[[str], None]
 Show = Callable[[Progress], None]
 
@@ -71,6 +71,7 @@ def dispatch(
     one: Planned,
     *,
     agent: str | None,
+    phase: str = IMPLEMENTATION,
     say: Say,
     show: Show | None = None,
     cancelled: Cancelled | None = None,
@@ -83,11 +84,11 @@ def dispatch(
         feature_lock(project.location.locks, lock, f"dispatch {package.work_package_id}", now()),
         Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
     ):
-        settings = member_for(project, "implement", IMPLEMENTATION, agent).settings
-        place = Workplace(project, store, one, max(package.num_agents, settings.num_agents))
+        settings = member_for(project, "implement", phase, agent).settings
+        place = Workplace(project, store, one, max(package.num_agents, settings.num_agents), phase)
         limits = Limits(project.config.run.max_review_cycles, settings.max_retries, place.count)
         record = _Record(place, PackageJournal(store, package, limits), say, show or (lambda _: None))
-        jobs = AgentJobs(place, trails, record, agent, cancelled or Cancelled())
+        jobs = AgentJobs(place, trails, record, agent, cancelled or project.stop)
         try:
             return _Dispatch(place, record, jobs).carry_on()
         finally:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from threading import Event as Cancelled
 from threading import Thread
 from typing import NamedTuple
 
 from phasegate.engine.closing import merge_feature, tidy
-from phasegate.engine.dispatch import Report, dispatch
+from phasegate.engine.dispatch import IMPLEMENTATION, Report, dispatch
 from phasegate.engine.feature_journal import FeatureJournal
 from phasegate.engine.packages import find_package
 from phasegate.engine.phase_steps import LOOK_EVERY_S, PhaseSteps
@@ -26,6 +25,7 @@ from phasegate.record.trails import Trails
 from phasegate.record.view import write_view
 from phasegate.rules.decide import Feature, Step, decide
 from phasegate.rules.feature_events import Advanced, CompletionAsked, PackageEnded, PackageStarted, Retried
+from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 from phasegate.workspace.repository import keep_out_of_git
 from phasegate.workspace.upkeep import open_feature
@@ -57,15 +57,13 @@ def at_work(project: Project, store: Store, slug: str, command: str) -> Iterator
             store.anchor()
 
 
-def drive(
-    project: Project, store: Store, slug: str, wishes: Wishes | None = None, cancelled: Cancelled | None = None
-) -> Feature:
-    """Carry a feature on; where it stands when nothing more can be done without a person."""
+def drive(project: Project, store: Store, slug: str, wishes: Wishes | None = None) -> Feature:
+    """Carry a feature on; where it stands when nothing more can be done without a person. `project.stop` ends it."""
     with (
         at_work(project, store, slug, f"run {slug}") as journal,
         Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
     ):
-        return _Drive(project, store, trails, journal, wishes or Wishes(), cancelled or Cancelled()).go()
+        return _Drive(project, store, trails, journal, wishes or Wishes()).go()
 
 
 class _Drive:
@@ -76,11 +74,10 @@ class _Drive:
         trails: Trails,
         journal: FeatureJournal,
         wishes: Wishes,
-        cancelled: Cancelled,
     ) -> None:
         self._project, self._store, self._journal = project, store, journal
-        self._wishes, self._cancelled = wishes, cancelled
-        self._phase = PhaseSteps(project, store, trails, journal, wishes.agent, cancelled)
+        self._wishes = wishes
+        self._phase = PhaseSteps(project, store, trails, journal, wishes.agent)
 
     @property
     def _feature(self) -> Feature:
@@ -147,7 +144,7 @@ class _Drive:
                 else:
                     self._journal.record(_as_event(came.result))
         except BaseException:
-            self._cancelled.set()
+            self._project.stop.set()
             for thread in running.values():
                 thread.join()
             raise
@@ -177,15 +174,16 @@ class _Drive:
                 self._store,
                 one,
                 agent=self._wishes.agent,
+                phase=self._feature.phase.key if self._feature.phase.work is Work.PACKAGES else IMPLEMENTATION,
                 say=lambda line: None,
-                cancelled=self._cancelled,
+                cancelled=self._project.stop,
             )
             ends.put(_Came(name, report))
         except BaseException as error:  # the thread that waits raises it
             ends.put(_Came(name, error))
 
     def _stop_if_cancelled(self) -> None:
-        if self._cancelled.is_set():
+        if self._project.stop.is_set():
             raise KeyboardInterrupt
 
 

@@ -22,6 +22,7 @@ from phasegate.cage.job import Job
 from phasegate.cage.level import Level
 from phasegate.cage.probe import choose
 from phasegate.cage.request import Request
+from phasegate.cage.sweep import end_tagged
 from phasegate.config import Agent
 from phasegate.config.settings import Sandbox
 from phasegate.engine.live import LiveTrail, used
@@ -162,8 +163,12 @@ def _not_started(trails: Trails, assigned: Assigned, started: JobRow, reason: st
     return Ended(End.BLOCKED, reason, remedy, False, answer, Finished(None, "", ""), rows)
 
 
-def discard_home(project: Project, job: str) -> None:
-    """Remove the home of a job that nobody saw the end of: a sign-in that was lent to it may still lie there."""
+def clear_away(project: Project, job: str) -> None:
+    """End what lives on of a job that nobody saw the end of: two agents must not work in one place.
+
+    Its home goes too: a sign-in that was lent to it may still lie there.
+    """
+    end_tagged(job)
     shutil.rmtree(project.jobs / job / "home", ignore_errors=True)
 
 

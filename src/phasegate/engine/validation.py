@@ -77,7 +77,7 @@ class Checker(NamedTuple):
         return SetupCache(self.project.location.folder / "setups")
 
     def _runner(self) -> CagedRunner:
-        return CagedRunner(self._room / "job", f"check-{new_id()}", wanted_level(self.project))
+        return CagedRunner(self._room / "job", f"check-{new_id()}", wanted_level(self.project), self.project.stop)
 
     def _export(self, commit: str) -> None:
         self._room.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -94,7 +94,7 @@ class Checker(NamedTuple):
             return msgspec.json.decode(path.read_bytes(), type=Baseline)
         beginning = self._replace_room("beginning")
         export(self.project.repository, self.start, beginning / "tree", with_git=True)
-        runner = CagedRunner(beginning / "job", f"baseline-{new_id()}", wanted_level(self.project))
+        runner = CagedRunner(beginning / "job", f"baseline-{new_id()}", wanted_level(self.project), self.project.stop)
         baseline = take_baseline(plan, beginning / "tree", runner, self._cache)
         _refuse_offline(plan, baseline.failed.get(Purpose.SETUP))
         path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -27,8 +27,8 @@ from phasegate.workspace.upkeep import Unsaved, bring_up_to_date, take_checkout
 class Workplace:
     """One package's place in the repository, for one dispatcher and `count` agents side by side."""
 
-    def __init__(self, project: Project, store: Store, one: Planned, count: int) -> None:
-        self.project, self.store, self.count = project, store, count
+    def __init__(self, project: Project, store: Store, one: Planned, count: int, phase: str) -> None:
+        self.project, self.store, self.count, self.phase = project, store, count, phase
         self.package, self.document = one.package, one.document
         self.blobs_of = lru_cache(maxsize=4)(lambda commit: blobs_of(project.repository, commit))
 

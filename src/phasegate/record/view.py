@@ -24,7 +24,7 @@ def write_view(root: Path, workflow: Workflow | None) -> None:
     try:
         path.parent.mkdir(exist_ok=True)
         folder = open_folder(path.parent)
-    except NotADirectoryError as error:
+    except (NotADirectoryError, FileExistsError) as error:
         raise StateConflict(f"{path.parent} is not a folder", _HINT) from error
     except OSError as error:
         raise EnvironmentUnavailable(f"{path.parent} cannot be made: {error.strerror}") from error
