@@ -16,7 +16,7 @@ from phasegate.agents.port import Usage
 from phasegate.config import Agent
 from phasegate.config.agreement import suggestion
 from phasegate.engine.crew import Crew
-from phasegate.engine.jobs import Assigned, Ended, discard_home, run_job, started_row
+from phasegate.engine.jobs import Assigned, Ended, clear_away, run_job, started_row
 from phasegate.engine.project import Project, new_id, now
 from phasegate.engine.staffing import Member, can_start, known_agents
 from phasegate.errors import ConfigError
@@ -131,7 +131,7 @@ def _run(project: Project, store: Store, trails: Trails, assigned: Assigned, row
                 raise came.result
             return came.result
     except BaseException:
-        discard_home(project, assigned.job)
+        clear_away(project, assigned.job)
         store.append_now(assigned.feature, now(), [job_ended(row._replace(ended=now(), outcome=str(End.LOST)))])
         raise
 
