@@ -8,8 +8,9 @@ from pathlib import Path
 
 from phasegate.agents.envelope import Share
 from phasegate.agents.port import NOTHING
-from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
+from phasegate.engine.context_documents import context_documents
 from phasegate.engine.jobs import Assigned
+from phasegate.engine.phase_briefs import role_piece
 from phasegate.engine.project import new_id
 from phasegate.engine.staffing import Member, member_for
 from phasegate.engine.workplace import Workplace
@@ -46,7 +47,7 @@ def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str 
         instructions=instructions(action.step, _values(place, run, action, job, share)),
         pieces=tuple(_pieces(place, run, action, folder)),
         paths=tuple(place.blobs_of(place.start())),
-        context=tuple(one.path for one in _documents(place, folder)),
+        context=tuple(one.path for one in context_documents(place.project, slug, place.start(), folder)),
         share=share,
         scope=place.scope(action.owed.agent_index) if action.step is Step.IMPLEMENT else NOTHING,
     )
@@ -79,19 +80,15 @@ def _note(action: Action, share: Share | None) -> str:
 
 
 def _pieces(place: Workplace, run: Run, action: Action, folder: Path) -> Iterator[Piece]:
-    """What the agent is shown besides the code: the package, the feature's documents, the findings."""
+    """What the agent is shown besides the code: its role, the package, the feature's documents, the findings."""
+    yield from role_piece(place.phase)
     yield Piece(Kind.TASKS, place.document_name, place.document)
-    yield from role_of_phase(place.phase)
-    for document in _documents(place, folder):
+    for document in context_documents(place.project, place.package.feature_slug, place.start(), folder):
         yield Piece(Kind.ARTIFACT, document.name, document.text)
     if action.step is Step.REVIEW:
         yield from _about_the_work(place, run)
     if run.findings:
         yield Piece(Kind.FINDINGS, f"findings-{action.round - 1}.md", run.findings)
-
-
-def _documents(place: Workplace, folder: Path) -> tuple[ContextDocument, ...]:
-    return context_documents(place.project, place.package.feature_slug, place.start(), folder)
 
 
 def _about_the_work(place: Workplace, run: Run) -> Iterator[Piece]:

@@ -17,7 +17,7 @@ from phasegate.engine.claims import hold_against
 from phasegate.engine.harvesting import take_over
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.merging import merge
-from phasegate.engine.packages import PackageJournal, Planned, refuse_unready
+from phasegate.engine.packages import PackageJournal, Planned, phase_of_packages, refuse_unready
 from phasegate.engine.project import Project, new_id, now
 from phasegate.engine.staffing import member_for
 from phasegate.engine.validation import Checker, describe, failures_of
@@ -43,7 +43,6 @@ from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import read_refs
 from phasegate.workspace.upkeep import Unsaved, open_feature, remove_checkout
 
-IMPLEMENTATION = "06-implementation"  # where a package is dispatched by hand
 Say = Callable[[str], None]
 Show = Callable[[Progress], None]
 
@@ -71,7 +70,6 @@ def dispatch(
     one: Planned,
     *,
     agent: str | None,
-    phase: str = IMPLEMENTATION,
     say: Say,
     show: Show | None = None,
     cancelled: Cancelled | None = None,
@@ -84,6 +82,7 @@ def dispatch(
         feature_lock(project.location.locks, lock, f"dispatch {package.work_package_id}", now()),
         Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
     ):
+        phase = phase_of_packages(store, package.feature_slug)
         settings = member_for(project, "implement", phase, agent).settings
         place = Workplace(project, store, one, max(package.num_agents, settings.num_agents), phase)
         limits = Limits(project.config.run.max_review_cycles, settings.max_retries, place.count)

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from phasegate.engine.closing import merge_feature, tidy
-from phasegate.engine.dispatch import IMPLEMENTATION, Report, dispatch
+from phasegate.engine.dispatch import Report, dispatch
 from phasegate.engine.feature_journal import FeatureJournal
 from phasegate.engine.packages import find_package
 from phasegate.engine.phase_steps import LOOK_EVERY_S, PhaseSteps
@@ -22,10 +22,8 @@ from phasegate.errors import StateConflict
 from phasegate.record.lock import feature_lock
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
-from phasegate.record.view import write_view
 from phasegate.rules.decide import Feature, Step, decide
 from phasegate.rules.feature_events import Advanced, CompletionAsked, PackageEnded, PackageStarted, Retried
-from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 from phasegate.workspace.repository import keep_out_of_git
 from phasegate.workspace.upkeep import open_feature
@@ -51,6 +49,7 @@ def at_work(project: Project, store: Store, slug: str, command: str) -> Iterator
         journal = FeatureJournal(project, store, slug)
         if not journal.is_begun:
             raise StateConflict(f"feature {slug} has no workflow", 'begin one: start feature "..."')
+        journal.choose()  # whatever became of the view, the store is right
         try:
             yield journal
         finally:
@@ -88,7 +87,6 @@ class _Drive:
         return self._feature.workflow.feature
 
     def go(self) -> Feature:
-        write_view(self._project.root, self._feature.workflow)  # whatever became of the view, the store is right
         if self._feature.workflow.active:
             open_feature(self._project.repository, self._slug, self._feature.base)
             for folder in (self._project.worktrees, self._project.root / ".isdlc"):
@@ -174,7 +172,6 @@ class _Drive:
                 self._store,
                 one,
                 agent=self._wishes.agent,
-                phase=self._feature.phase.key if self._feature.phase.work is Work.PACKAGES else IMPLEMENTATION,
                 say=lambda line: None,
                 cancelled=self._project.stop,
             )

@@ -13,6 +13,7 @@ from phasegate.record.store import Store
 from phasegate.record.view import write_view
 from phasegate.rules.decide import Feature, apply, fold, judged
 from phasegate.rules.feature_events import GateChecked, Happened
+from phasegate.rules.lifecycle import Stage, Workflow
 
 HAPPENED = "workflow.happened"
 
@@ -34,6 +35,14 @@ def read_happened(payload: bytes) -> Happened:
 def read_feature(reader: Reader, slug: str) -> Feature | None:
     """Where a feature stands; None if it never was started."""
     return fold(read_happened(one.payload) for one in reader.events(slug) if one.kind == HAPPENED)
+
+
+def recorded_workflows(reader: Reader) -> list[Workflow]:
+    """Every feature's workflow, the one started, moved or chosen last first."""
+    return [
+        Workflow(row.feature, row.type, tuple(row.phases.split()), row.position, Stage(row.stage), row.round, row.noun)
+        for row in reader.workflows()
+    ]
 
 
 class FeatureJournal:
@@ -69,8 +78,21 @@ class FeatureJournal:
         self._store.append_now(self._slug, now(), [*map(happened, events), *rows, *gates, *moved])
         self._feature = feature
         if moved:
-            write_view(self._project.root, feature.workflow)
+            self.show()
         return feature
+
+    def choose(self) -> None:
+        """Make the feature the default of later commands, and the one that state.json shows (W4)."""
+        first = next(iter(self._store.workflows()), None)
+        if first is not None and first.feature != self._slug:
+            self._store.append_now(self._slug, now(), [_row(self.feature)])
+        self.show()
+
+    def show(self) -> None:
+        """Write state.json anew: this feature, or when it has ended the one that is the default then."""
+        own = self.feature.workflow
+        others = (one for one in recorded_workflows(self._store) if one.active and one.feature != self._slug)
+        write_view(self._project.root, own if own.active else next(others, None))
 
     def _gate(self, feature: Feature, event: GateChecked, offset: int) -> Event:
         result, workflow = judged(feature, event), feature.workflow

@@ -8,7 +8,7 @@ import unicodedata
 from phasegate.engine.closing import feature_branches, put_away
 from phasegate.engine.dispatch import current_branch
 from phasegate.engine.driver import at_work
-from phasegate.engine.feature_journal import FeatureJournal, read_feature
+from phasegate.engine.feature_journal import FeatureJournal, read_feature, recorded_workflows
 from phasegate.engine.phase_steps import PhaseSteps
 from phasegate.engine.project import Project, new_id, now
 from phasegate.engine.staffing import member_for
@@ -34,7 +34,7 @@ from phasegate.rules.feature_events import (
 )
 from phasegate.rules.finding import closest
 from phasegate.rules.gate import GateResult
-from phasegate.rules.lifecycle import Refusal, Stage, Workflow
+from phasegate.rules.lifecycle import Refusal, Stage
 from phasegate.rules.phase import Work, phase_of, required_artifacts
 from phasegate.rules.workflow import WORKFLOWS, workflow_noun
 from phasegate.workspace.refs import BRANCHES
@@ -66,15 +66,12 @@ def start(project: Project, store: Store, type_: str, description: str, agent: s
 
 def chosen(project: Project, store: Store, feature: str | None) -> str:
     """The feature that a command is about: the one asked for, else the one started or chosen last."""
-    rows = store.workflows()
-    workflows = [
-        Workflow(row.feature, row.type, tuple(row.phases.split()), row.position, Stage(row.stage)) for row in rows
-    ]
+    workflows = recorded_workflows(store)
     last = next((one.feature for one in workflows if one.active), None)
     found = lifecycle.choose(workflows, feature, last)
     if isinstance(found, Refusal):
-        if rows and last is None:
-            _show_end(project, store, rows[0].feature)
+        if workflows and last is None:
+            _show_end(project, store, workflows[0].feature)
         raise StateConflict(found.reason, found.hint)
     return found.feature
 
@@ -180,9 +177,7 @@ def _phases(project: Project, type_: str) -> tuple[tuple[str, ...], str | None]:
 def _phase_plan(project: Project, key: str, phases: tuple[str, ...]) -> PhasePlan:
     """What a phase does and demands: as shipped, or as the person configured it."""
     shipped, own = phase_of(key), project.config.phases.get(key)
-    artifacts = required_artifacts(key, phases)
-    if own is not None and own.artifacts is not None:
-        artifacts = own.artifacts
+    artifacts = required_artifacts(key, phases, own.artifacts if own is not None else None)
     commands = own.commands if own is not None and own.commands is not None else shipped.commands
     work = Work.COMMANDS if commands and shipped.work is Work.REVIEW else shipped.work
     return PhasePlan(key, work, artifacts, commands)

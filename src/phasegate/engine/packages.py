@@ -18,8 +18,10 @@ from phasegate.record.rows import Event, Package
 from phasegate.record.store import Store
 from phasegate.rules.dependencies import needs, plan_problems
 from phasegate.rules.package_run import Happened, Limits, Prepared, Run, apply, fold
+from phasegate.rules.phase import Work, phase_of
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
 
+MOST_LISTED = 20
 PLAN_LOADED, HAPPENED, ALLOWED = "plan.loaded", "package.happened", "scope.allowed"
 
 
@@ -94,7 +96,14 @@ def find_package(reader: Reader, wanted: str, feature: str | None) -> Planned:
     if found:
         slugs = ", ".join(one.package.feature_slug for one in found)
         raise ConfigError(f"several features have a {wanted}", f"choose one with --feature: {slugs}")
-    raise ConfigError(f"there is no package {wanted}", "load a plan first: phasegate plan load kitty-specs/NNN-name")
+    known = [f"{slug} {name}" for slug in reader.features() if slug for name in planned(reader, slug)]
+    hint = (
+        f"there are: {', '.join(known[:MOST_LISTED])}"
+        if known
+        else "load a plan: phasegate plan load kitty-specs/NNN-name"
+    )
+    where = f" in {feature}" if feature else ""
+    raise ConfigError(f"there is no package {wanted}{where}", hint)
 
 
 def allow_path(store: Store, package: WorkPackage, path: str, reason: str) -> None:
@@ -183,3 +192,9 @@ def refuse_unready(reader: Reader, one: Planned) -> None:
     if missing:
         waits = ", ".join(f"{name} ({states.get(name, 'unknown')})" for name in missing)
         raise StateConflict(f"{one.package.work_package_id} waits for {waits}", "dispatch those first")
+
+
+def phase_of_packages(reader: Reader, feature: str) -> str:
+    """The phase that a feature's packages are carried out in; without a workflow, that of the shipped ones."""
+    phases = next((row.phases.split() for row in reader.workflows() if row.feature == feature), [])
+    return next((key for key in phases if phase_of(key).work is Work.PACKAGES), "06-implementation")

@@ -237,7 +237,10 @@ class PhaseSteps:
         return Plans(self._project, self._store, self._feature, created)
 
     def _commands(self) -> None:
-        commands = self._feature.phase.commands
+        """A phase that has no command may have been given some since: that is what its stop asks for."""
+        phase = self._feature.phase
+        own = self._project.config.phases.get(phase.key)
+        commands = phase.commands or (own.commands if own else None) or ()
         self._journal.record(run_commands(self._project, self.branch.slug, self.branch.head(), commands))
 
     def _report(self) -> None:

@@ -42,6 +42,12 @@ def shipped_files() -> tuple[ShippedFile, ...]:
     return tuple(_shipped_file(path) for path in sorted(SHIPPED_FOLDER.glob("*.md")))
 
 
+def file_of_phase(phase: str) -> ShippedFile | None:
+    """The agent file of a phase, which is the job description of all who work in it."""
+    files = (file for file in shipped_files() if phase in file.role.phases and file.role.kind is not Kind.SUB_AGENT)
+    return next(files, None)
+
+
 def examine(text: str, name: str) -> Examined:
     """Put the section that is due into the text of an agent file, and say what was missing or stale."""
     section = due_section(read_agent_file(text), name)

@@ -61,10 +61,14 @@ def phase_of(key: str) -> Phase:
     return PHASES.get(key) or Phase(Work.REVIEW, (f"REVIEW-{split_key(key)[0]}.md",))
 
 
-def required_artifacts(key: str, phases: tuple[str, ...]) -> tuple[str, ...]:
-    """The documents that must exist before the gate of a phase passes, in the workflow that it stands in."""
-    own = phase_of(key).artifacts
-    return (*own, TASKS) if key == _last_planning_phase(phases) else own
+def required_artifacts(key: str, phases: tuple[str, ...], own: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """The documents that must exist before the gate of a phase passes, in the workflow that it stands in.
+
+    A person may name others (`own`). Without tasks.md no packages could be made, whatever they name.
+    """
+    named = phase_of(key).artifacts if own is None else own
+    needs_tasks = key == _last_planning_phase(phases) and TASKS not in named
+    return (*named, TASKS) if needs_tasks else named
 
 
 def _last_planning_phase(phases: tuple[str, ...]) -> str | None:

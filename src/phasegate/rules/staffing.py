@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from phasegate.rules.lifecycle import Refusal
+from phasegate.rules.phase import Work, phase_of
 
 # Who judges whose work. Where two agents are there, they are two.
 JUDGES = {"challenge": "plan", "review": "implement"}
@@ -16,9 +17,9 @@ def serve(
 ) -> str | Refusal:
     """The agent for a role in a phase. `available` are those that can be started, in the person's order.
 
-    A phase's own entry names who does its work; its critic stays the one of the role.
+    A phase's own entry names who does its work; who judges that work stays the one of the role.
     """
-    named = wanted or (roles.get(phase) if role != "challenge" else None) or roles.get(role)
+    named = wanted or (roles.get(phase) if _is_the_work(role, phase) else None) or roles.get(role)
     if named is not None:
         if named in available:
             return named
@@ -29,3 +30,10 @@ def serve(
         return available[0]
     judged = serve(JUDGES[role], phase, roles, available)
     return next((name for name in available if name != judged), available[0])
+
+
+def _is_the_work(role: str, phase: str) -> bool:
+    """Whether a role does the work of a phase, and does not judge what another did there."""
+    if role == "review":
+        return phase_of(phase).work is not Work.PACKAGES
+    return role != "challenge"

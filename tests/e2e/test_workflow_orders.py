@@ -1,0 +1,293 @@
+"""The steps of a workflow by hand, and every wrong start or order with its remedy (W4, W6)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from phasegate.rules.lifecycle import Stage
+from support.dispatch_project import Done, turn
+from support.feature_project import (
+    APPROVES,
+    ARCHIVES,
+    DESCRIPTION,
+    SLUG,
+    FeatureProject,
+    blocks_in,
+    document,
+    make_feature_project,
+    plans,
+    says,
+)
+from support.feature_project import PASS as SAYS_PASS
+
+# A workflow of a planning phase and a review: few agents, all orders.
+NOTE = '[workflows.note]\nphases = ["01-requirements", "08-code-review"]\n'
+PHASES = ("01-requirements", "08-code-review")
+WRITES = plans("01-requirements", PHASES)
+BLOCKER = ("Resolve blocker and retry", "Cancel workflow", "Show workflow status")
+
+
+def note_project(folder: Path, config: str = "") -> FeatureProject:
+    project = make_feature_project(folder, config=NOTE + config)
+    project.play(WRITES, *APPROVES, ARCHIVES)
+    return project
+
+
+def expect_refusal(done: Done, code: int, *parts: str) -> None:
+    """Nothing on stdout, the reason and what to do on stderr."""
+    assert (done.code, done.stdout) == (code, ""), done
+    for part in parts:
+        assert part in done.stderr
+    assert "hint: " in done.stderr
+
+
+@pytest.mark.demand("W4.a", "W1.j")
+def test_a_wrong_start_says_what_to_do_and_leaves_nothing(tmp_path: Path) -> None:
+    project = note_project(tmp_path)
+    expect_refusal(project.call("start", "featur", "x"), 2, "there is no workflow 'featur'", "feature", "known are: ")
+    expect_refusal(project.call("start", "feature"), 2, "a feature needs a description", "what you want")
+    expect_refusal(project.call("run", "fix", "  "), 2, "a fix needs a description")
+    expect_refusal(project.call("run", "note", "x", "--feature", SLUG), 2, "--feature is for going on")
+    expect_refusal(project.call("start", "note", "x", "--agent", "nobody"), 2, "the agent nobody cannot be started")
+    project.git("checkout", "-q", "--detach")
+    expect_refusal(project.call("start", "note", "x"), 4, "HEAD is detached", "check out the branch")
+    project.git("checkout", "-q", "main")
+    assert project.branches() == {"main"}
+    expect_refusal(project.call("run"), 4, "no workflow is active", "start feature")
+
+
+@pytest.mark.demand("W4.a")
+def test_a_repository_without_a_commit_cannot_begin_and_says_so(tmp_path: Path) -> None:
+    project = note_project(tmp_path)
+    shutil.rmtree(project.root / ".git")
+    project.git("init", "-q", "-b", "main")
+    done = project.call("start", "note", "x")
+    assert done.code in (2, 4), done
+    assert "commit" in done.stderr
+    assert "hint: " in done.stderr
+
+
+@pytest.mark.demand("D3.h")
+def test_without_an_agent_it_is_refused_and_the_scripted_one_is_never_taken_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make_feature_project(tmp_path, config=NOTE, agents="# none\n")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("git", "sh", "python3"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(tools))
+    expect_refusal(project.call("start", "note", "x"), 2, "no agent is installed", "[agents.NAME]")
+    with (project.root / "phasegate.toml").open("a") as config:
+        config.write('[agents.gone]\nharness = "command"\ncommand = ["no-such-program"]\n[roles]\nplan = "gone"\n')
+    expect_refusal(project.call("start", "note", "x"), 2, "the agent gone cannot be started", "there are: none")
+
+
+@pytest.mark.demand("W4.a", "N7.a", "W1.j")
+def test_start_begins_and_carries_nothing_out(tmp_path: Path) -> None:
+    project = note_project(tmp_path)
+    done = project.call("start", "note", DESCRIPTION)
+    assert done.code == 0
+    assert blocks_in(done.stdout)[0][0] == "Describe your feature to begin Phase 01 - Requirements"
+    assert "2 phases; at least 4 agent runs." in done.stderr
+    assert project.jobs() == []
+    state = project.state()
+    assert isinstance(state, dict)
+    assert (state["type"], state["current_phase_index"]) == ("note", 0)
+    data = project.call("start", "note", "another", "--json").json
+    assert (data["feature"], data["stage"], data["branch"]) == ("002-another", "working", "feat/002-another")
+
+
+@pytest.mark.demand("W6.b", "W4.a", "W4.d", "W3.a", "W6.f")
+def test_a_workflow_is_taken_step_by_step_to_its_merge(tmp_path: Path) -> None:
+    project = note_project(tmp_path)
+    project.play(says("challenge", "NEEDS_REVISION", round=1), WRITES, *APPROVES, ARCHIVES)
+    failed = project.call("run", "note", DESCRIPTION, "--step")
+    assert failed.code == 1
+    assert blocks_in(failed.stdout)[1:] == [("Review gate failure details", "Retry gate check", "Escalate to human")]
+    assert "phasegate retry" in failed.stderr
+    expect_refusal(project.call("advance"), 4, "GATE-01 has not passed")
+    expect_refusal(project.call("complete"), 4, "the gate of its last phase has not passed")
+    assert project.call("retry").code == 0
+    expect_refusal(project.call("retry"), 4, "no gate has failed")
+    checked = project.call("gate")
+    assert checked.code == 1
+    assert "GATE-01: failed" in checked.stderr
+    assert "there is no verdict" in checked.stderr
+    passed = project.call("run", "--step")
+    assert (passed.code, passed.stdout.count("GATE-01 PASSED")) == (0, 1)
+    assert blocks_in(passed.stdout) == [
+        ("Continue to Phase 08 - Code Review", "Review requirements artifacts", "Show workflow status")
+    ]
+    assert "phasegate advance" in passed.stderr
+    assert project.call("gate", "--json").json == {"gate": "GATE-01", "outcome": "passed", "reasons": []}
+    advanced = project.call("advance")
+    assert (advanced.code, advanced.stdout) == (0, "")
+    assert project.feature().workflow.phase == "08-code-review"
+    assert project.call("run").code == 0
+    expect_refusal(project.call("advance"), 4, "complete the workflow")
+    assert project.call("complete").code == 0
+    assert project.feature().workflow.stage is Stage.COMPLETED
+    expect_refusal(project.call("run"), 4, "no workflow is active")
+    expect_refusal(project.call("complete", "--feature", SLUG), 4, f"feature {SLUG} has no active workflow")
+
+
+@pytest.mark.demand("W4.b", "W4.c", "N7.e", "N7.g", "W6.f")
+def test_escalate_resolve_and_cancel_tell_why_and_keep_the_branches(tmp_path: Path) -> None:
+    project = note_project(tmp_path)
+    assert project.call("run", "note", DESCRIPTION, "--step").code == 0
+    expect_refusal(project.call("resolve", "what"), 4, "nothing is blocked")
+    expect_refusal(project.call("escalate", " "), 4, "an escalation needs a reason")
+    stopped = project.call("escalate", "the key is missing")
+    assert blocks_in(stopped.stdout) == [BLOCKER]
+    assert "the key is missing" in stopped.stderr
+    assert 'phasegate resolve "how"' in stopped.stderr
+    again = project.call("run")
+    assert (again.code, again.stdout) == (1, "")  # no new event of the lifecycle, so no block
+    assert "the key is missing" in again.stderr
+    expect_refusal(project.call("escalate", "once more"), 4, "the workflow is blocked")
+    resolved = project.call("resolve", "it is there")
+    assert (resolved.code, resolved.stdout) == (0, "")
+    assert project.feature().workflow.stage is Stage.GATE_PASSED
+    assert project.call("cancel").code == 2
+    expect_refusal(project.call("cancel", "--reason", " "), 4, "a cancellation needs a reason")
+    cancelled = project.call("cancel", "--reason", "enough")
+    assert cancelled.code == 0
+    assert blocks_in(cancelled.stdout) == [("Start a new feature", "View project status")]
+    assert f"kept: feat/{SLUG}" in cancelled.stderr
+    assert f"feat/{SLUG}" in project.branches()
+    assert project.state() is None
+    assert project.left_over() == set()
+    expect_refusal(project.call("cancel", "--reason", "x"), 4, "no workflow is active")
+
+
+@pytest.mark.demand("W4.f", "W4.g", "W4.e")
+def test_two_features_at_once_are_told_apart_and_the_one_chosen_last_is_the_default(tmp_path: Path) -> None:
+    project = note_project(tmp_path)
+    one, other = project.start("note", "First thing"), project.start("note", "Second thing")
+    assert (one, other) == ("001-first-thing", "002-second-thing")
+    assert _shown(project) == other
+    assert project.call("run", "--step", "--feature", one).code == 0
+    assert _shown(project) == one
+    assert project.feature(other).workflow.stage is Stage.WORKING
+    assert project.call("escalate", "not now", "--feature", other).code == 0
+    assert _shown(project) == other
+    assert project.call("run", "--feature", one).code == 0  # to its last gate
+    assert project.call("run", "--feature", one).code == 0  # nothing moves, and it is chosen all the same
+    assert _shown(project) == one
+    expect_refusal(project.call("run", "--feature", "009-none"), 4, "has no active workflow", one, other)
+    assert project.call("cancel", "--reason", "no").code == 0
+    assert project.feature(one).workflow.stage is Stage.CANCELLED
+    assert _shown(project) == other  # the one that is left
+    assert project.call("resolve", "now").code == 0
+    assert project.feature(other).workflow.stage is Stage.WORKING
+
+
+def _shown(project: FeatureProject) -> str:
+    state = project.state()
+    assert isinstance(state, dict)
+    return str(state["artifact_folder"])
+
+
+@pytest.mark.demand("W4.h")
+def test_a_feature_in_work_is_not_touched_by_another_process(tmp_path: Path) -> None:
+    from phasegate.engine.project import now
+    from phasegate.record.lock import feature_lock
+
+    project = note_project(tmp_path)
+    project.start("note")
+    with feature_lock(project.project.location.locks, SLUG, "run", now()):
+        expect_refusal(project.call("escalate", "why"), 4, f"feature {SLUG} is in work")
+        assert project.call("start", "note", "another thing").code == 0
+
+
+@pytest.mark.demand("W6.f", "W4.a")
+def test_json_is_data_and_nothing_else(tmp_path: Path) -> None:
+    project = note_project(tmp_path)
+    done = project.call("run", "note", DESCRIPTION, "--json")
+    data = json.loads(done.stdout)
+    assert (done.code, data["stage"], data["phase"]) == (0, "gate-passed", "08-code-review")
+    cancelled = project.call("cancel", "--reason", "no", "--json").json
+    assert cancelled == {"feature": SLUG, "stage": "cancelled", "kept": [f"feat/{SLUG}"]}
+
+
+DEPLOY = '[workflows.ship]\nphases = ["13-test-deploy"]\n'
+COMMANDS = '[phases."13-test-deploy"]\ncommands = ["echo deployed"]\n'
+
+
+@pytest.mark.demand("W7.g", "W7.f")
+def test_commands_that_a_stop_asks_for_are_run_in_the_workflow_that_was_stopped(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path, config=DEPLOY)
+    stopped = project.call("run", "ship", DESCRIPTION)
+    assert stopped.code == 1
+    assert 'commands = ["..."] in [phases."13-test-deploy"]' in stopped.stderr
+    with (project.root / "phasegate.toml").open("a") as config:
+        config.write(COMMANDS)
+    assert project.call("resolve", "the commands are set").code == 0
+    done = project.call("run")
+    assert done.code == 0, done.stderr
+    review = project.show(f"feat/{SLUG}", f"kitty-specs/{SLUG}/REVIEW-13.md")
+    assert "echo deployed passed" in review
+    assert "Attested" not in review
+
+
+@pytest.mark.demand("W7.a", "W7.b", "P7.b")
+def test_roles_by_phase_and_by_kind_of_work_are_served_by_whom_the_person_names(tmp_path: Path) -> None:
+    scenario = json.dumps(str(tmp_path / "scenario.json"))
+    agents = "".join(
+        f'[agents.{name}]\nharness = "scripted"\nscenario = {scenario}\n' for name in ("ann", "bob", "cyd")
+    )
+    roles = '[roles]\n"04-design" = "cyd"\nchallenge = "bob"\n'
+    flow = '[workflows.two]\nphases = ["01-requirements", "04-design"]\n'
+    project = make_feature_project(tmp_path, config=roles + flow, agents=agents)
+    phases = ("01-requirements", "04-design")
+    project.play(*(plans(key, phases) for key in phases), *APPROVES)
+    project.start("two")
+    project.drive()
+    assert [(job.phase, job.agent) for job in project.jobs()] == [
+        ("plan", "ann"),
+        ("challenge", "bob"),
+        ("plan", "cyd"),
+        ("challenge", "bob"),
+    ]
+
+
+CYCLE = """\
+# Tasks
+
+- [ ] 1.1 One
+  - File: one.py
+  - Do: one.
+  - Depends: 1.2
+- [ ] 1.2 Two
+  - File: two.py
+  - Do: two.
+  - Depends: 1.1
+"""
+DUPLICATE = "- [ ] 1.1 One\n  - File: one.py\n  - Do: one.\n- [ ] 1.1 Again\n  - File: two.py\n  - Do: two.\n"
+DANGLING = "- [ ] 1.1 One\n  - File: one.py\n  - Do: one.\n  - Depends: 3.9\n"
+
+
+@pytest.mark.demand("W7.l", "W3.c", "D5.g")
+def test_tasks_that_cannot_work_go_back_to_the_writer_with_the_reasons(tmp_path: Path) -> None:
+    flow = '[workflows.planned]\nphases = ["01-requirements", "06-implementation"]\n[run]\nmax_revisions = 4\n'
+    project = make_feature_project(tmp_path, config=flow)
+    bad = {1: CYCLE, 2: DUPLICATE, 3: DANGLING}
+    others = [document(name) for name in ("proposal.md", "spec.md")]
+    rounds = [turn("plan", *others, document("tasks.md", text), SAYS_PASS, round=n) for n, text in bad.items()]
+    project.play(*rounds, plans("01-requirements", ("01-requirements", "06-implementation")), *APPROVES)
+    project.start("planned")
+    for _ in range(4):
+        project.drive(step=True)
+    outcomes = [(gate.round, gate.outcome) for gate in project.gates()]
+    assert outcomes == [(1, "failed"), (2, "failed"), (3, "failed"), (4, "passed")]
+    assert all("plan of tasks failed" in gate.reasons for gate in project.gates()[:3])
+    _, second, third, fourth = project.prompts("plan")
+    assert "1.1 -&gt; 1.2" in second or "1.1 -> 1.2" in second
+    assert "tasks.md, line 4" in third
+    assert "3.9" in fourth
+    assert project.packages() == {}
