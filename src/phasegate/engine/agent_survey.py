@@ -25,6 +25,7 @@ from phasegate.errors import EnvironmentUnavailable
 from phasegate.rules.staffing import serve
 
 MOST_AT_ONCE = 4
+_PHASES = {"implement": "06-implementation", "review": "06-implementation"}  # where a role has but one
 _NO_VERSION = Version(why_not="it has no way to say it")
 
 
@@ -161,6 +162,6 @@ def _roles(shop: Workshop) -> dict[str, tuple[str, ...]]:
     names = tuple(staff(shop))
     roles = shop.config.roles
     phases = [role for role in roles if role not in PROMPT_PHASES]
-    serves = {role: serve(role, "", roles, names) for role in PROMPT_PHASES}
+    serves = {role: serve(role, _PHASES.get(role, ""), roles, names) for role in PROMPT_PHASES}
     serves |= {phase: serve("plan", phase, roles, names) for phase in phases}
     return {name: tuple(role for role, by in serves.items() if by == name) for name in names}

@@ -242,8 +242,9 @@ def _judged(assigned: Assigned, report: AgentReport, finished: Finished, has_a_s
     """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7)."""
     answer = parse_answer(report.answer, assigned.phase, truncated=report.cut)
     end, reason, remediation = _verdict_on(assigned, report, finished, answer)
-    if report.ending is Ending.RATE_LIMITED and end is End.TRANSIENT and report.retry_at_s is not None:
-        end, reason, remediation = _at_a_limit(reason, report.retry_at_s, has_a_stand_in)
+    again_s = report.retry_at_s or 0.0
+    if report.ending is Ending.RATE_LIMITED and end is End.TRANSIENT and again_s > time.time():
+        end, reason, remediation = _at_a_limit(reason, again_s, has_a_stand_in)
     if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
         end, reason = End.FAILED, f"it ran out of time after {finished.duration_s:.0f} s: {reason}"
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
