@@ -93,6 +93,13 @@ def test_a_sign_in_that_is_not_lent_does_not_count(tmp_path: Path) -> None:
     assert surveyed(machine, {"MY_KEY": KEY})["mine"]["sign_in"] == ["MY_KEY"]
 
 
+def test_an_acp_agent_signs_in_as_its_program_does(tmp_path: Path) -> None:
+    machine = make_machine(tmp_path, '[agents.live]\nharness = "acp"\ncommand = ["opencode", "acp"]\n')
+    machine.install("opencode", "echo 1.18.33")
+    assert surveyed(machine, {"OPENAI_API_KEY": KEY})["live"]["sign_in"] == ["OPENAI_API_KEY"]
+    assert "opencode auth login" in surveyed(machine)["live"]["missing"][0]["remedy"]
+
+
 CONFIGURED = """\
 [agents.writer]
 harness = "claude_code"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import NamedTuple
 
-from phasegate.agents import claude_code, codex, cursor, gemini, opencode, qwen
+from phasegate.agents import acp, claude_code, codex, cursor, gemini, opencode, qwen
 from phasegate.agents.program import Account
 
 
@@ -25,3 +26,11 @@ KNOWN: Mapping[str, Known] = {
     "opencode": Known(opencode.ACCOUNT, "npm install -g opencode-ai@latest", "1.18.33"),
     "qwen": Known(qwen.ACCOUNT, "npm install -g @qwen-code/qwen-code@latest", "0.24.4"),
 }
+
+
+def known_program(kind: str, command: tuple[str, ...]) -> Known | None:
+    """What is known of an agent's program. An ACP agent signs in as the harness of its program does."""
+    if kind != "acp":
+        return KNOWN.get(kind)
+    harness = acp.PROGRAMS.get(PurePath(command[0]).name) if command else None
+    return KNOWN[harness.kind]._replace(tested="") if harness else None

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.agents.known import KNOWN, Known
+from phasegate.agents.known import Known, known_program
 from phasegate.agents.secret_values import names_a_secret
 from phasegate.agents.table import HARNESSES
 from phasegate.agents.version import Version, ask_version
@@ -87,7 +87,7 @@ def _not_configured(config: Config) -> dict[str, Agent]:
 def _surveyed(
     shop: Workshop, name: str, agent: Agent, version: Version, roles: Mapping[str, tuple[str, ...]]
 ) -> Surveyed:
-    known = KNOWN.get(agent.harness)
+    known = known_program(agent.harness, agent.command)
     sign_in = tuple(_sign_in(agent, known))
     level, why_not = _level(shop.config, agent)
     missing = (
