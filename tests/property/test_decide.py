@@ -8,7 +8,7 @@ from typing import NamedTuple
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.decide import ROLES, Feature, Step, apply, decide, open_packages
@@ -250,9 +250,7 @@ class AnyFeature(RuleBasedStateMachine):
         assert decide(self.world.feature)
 
 
-AnyFeature.TestCase.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
-
-
 @pytest.mark.demand("W3.f", "W6.c")
-class TestAnyFeature(AnyFeature.TestCase):  # type: ignore[misc]
-    """The same promises hold on random long ways."""
+def test_the_same_promises_hold_on_random_long_ways() -> None:
+    steps = settings(max_examples=40, stateful_step_count=50, deadline=None)
+    run_state_machine_as_test(AnyFeature, settings=steps)
