@@ -57,6 +57,14 @@ def test_each_program_is_shown_with_its_place_its_version_and_the_tested_one(tmp
     assert found["qwen"]["path"] == ""
 
 
+def test_a_program_that_is_a_script_of_the_repository_is_asked_too(tmp_path: Path) -> None:
+    machine = make_machine(tmp_path, '[agents.mine]\nharness = "codex"\ncommand = ["sh", "tools/mine.sh"]\n')
+    script = machine.repository / "tools/mine.sh"
+    script.parent.mkdir()
+    script.write_text('test "$1" = --version && echo mine 4.5.6\n')
+    assert surveyed(machine)["mine"]["version"] == "4.5.6"
+
+
 def test_a_program_on_a_relative_path_is_not_found_because_no_job_would_find_it(tmp_path: Path) -> None:
     machine = make_machine(tmp_path)
     planted = machine.repository / "claude"
@@ -197,9 +205,10 @@ def test_an_agent_that_answers_works_and_is_on_record(tmp_path: Path) -> None:
         ("echo hello", "review"),
         ("echo 'API Error: 401 Unauthorized' >&2; exit 1", "exit status 1"),
         ("echo 'BLOCKER: I do not want to'", "I do not want to"),
+        ("echo '429 Too Many Requests, retry after 60s' >&2; exit 1", "wait until then"),
         ("exec sleep 600", "time"),
     ],
-    ids=["another word", "no answer", "refused", "blocker", "timeout"],
+    ids=["another word", "no answer", "refused", "blocker", "limit", "timeout"],
 )
 def test_an_agent_that_does_not_answer_as_asked_does_not_work_and_the_reason_is_told(
     tmp_path: Path, script: str, reason: str

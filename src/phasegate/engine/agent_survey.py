@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.agents.command import own_files
 from phasegate.agents.known import Known, known_program
 from phasegate.agents.secret_values import names_a_secret
 from phasegate.agents.table import HARNESSES
@@ -121,7 +122,8 @@ def _version(shop: Workshop, agent: Agent) -> Version:
         return Version(why_not="it was not found")
     if not arguments:
         return _NO_VERSION
-    return ask_version((path, *command_of(agent)[1:], *arguments), choose(None, needs_network=False))
+    _, *own = own_files(shop.root, command_of(agent))
+    return ask_version((path, *own, *arguments), choose(None, needs_network=False))
 
 
 def _level(config: Config, agent: Agent) -> tuple[Level | None, str]:

@@ -281,9 +281,9 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
 
 def _at_a_limit(reason: str, retry_at_s: float, has_a_stand_in: bool) -> tuple[End, str, str]:
     """A limit of the provider is waited for, if it is lifted soon enough or another agent goes on meanwhile."""
+    until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="seconds")
     if has_a_stand_in or retry_at_s - time.time() <= LONGEST_REST_S:
-        return End.LIMITED, reason, ""
-    until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="minutes")
+        return End.LIMITED, f"{reason}; it rests until {until}", ""
     return End.FAILED, f"{reason}; it is lifted at {until} only", "resolve then, or give the agent a fallback"
 
 

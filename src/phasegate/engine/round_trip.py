@@ -141,7 +141,8 @@ def _told(project: Project, assigned: Assigned, ended: Ended, word: str) -> Roun
     ok = ended.end is End.DONE and word in answer
     other = "it answered, but not with the word that it was asked for"
     reason = "" if ok else (other if ended.end is End.DONE else ended.reason or str(ended.end))
-    remedy = "" if ok else ended.remediation or "read the log of the job, or try another model"
+    wait = "wait until then" if ended.end is End.LIMITED else ""
+    remedy = "" if ok else ended.remediation or wait or "read the log of the job, or try another model"
     return RoundTrip(
         agent=assigned.agent,
         ok=ok,
