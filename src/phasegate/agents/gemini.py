@@ -16,9 +16,10 @@ from phasegate.agents.program import ROUTES, Account, launch_of, model_option, s
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
 
 ACCOUNT = Account(
-    variables=(
-        *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"),
-        *("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
+    keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    settings=(
+        *("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"),
+        *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
     ),
     sign_in_files=(".gemini/oauth_creds.json", ".gemini/google_accounts.json"),
     sign_in="Sign in with `gemini`, or set GEMINI_API_KEY.",

@@ -15,7 +15,7 @@ from phasegate.agents.tool_use import ToolInput, notice, tool_use
 from phasegate.errors import ConfigError
 
 ACCOUNT = Account(
-    variables=(
+    keys=(
         *("OPENCODE_CONFIG_CONTENT", "OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"),
         *("GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY", "DEEPSEEK_API_KEY"),
     ),

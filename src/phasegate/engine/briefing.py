@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
@@ -19,7 +19,7 @@ from phasegate.rules.package_run import Action, Run, Step
 from phasegate.workspace.log import diff_text
 
 
-def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Collection[str]) -> Member:
+def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Mapping[str, float]) -> Member:
     """The agent that implements, or that reviews: an entry for the phase names the one that implements."""
     return member_for(place.project, step, place.phase if step is Step.IMPLEMENT else "", wanted, resting)
 
