@@ -8,7 +8,13 @@ from typing import NamedTuple
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.decide import ROLES, Feature, Step, apply, decide, open_packages
@@ -257,9 +263,6 @@ class AnyFeature(RuleBasedStateMachine):
         assert decide(self.world.feature)
 
 
-AnyFeature.TestCase.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
-
-
 @pytest.mark.demand("W3.f", "W6.c")
-class TestAnyFeature(AnyFeature.TestCase):  # type: ignore[misc]
-    """The same promises hold on random long ways."""
+def test_the_same_holds_on_long_ways_driven_by_chance() -> None:
+    run_state_machine_as_test(AnyFeature, settings=settings(max_examples=40, stateful_step_count=50, deadline=None))
