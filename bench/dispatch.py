@@ -1,4 +1,4 @@
-"""The whole of dispatch for an agent that writes one file, against a bare worktree of the same repository (D4, D8)."""
+"""A package from PLANNED to DONE, by an agent that writes one file at once, against a bare worktree."""
 
 from __future__ import annotations
 

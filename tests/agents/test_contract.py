@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import uuid
 from pathlib import Path
 from typing import NamedTuple
@@ -40,18 +40,8 @@ class RoundTrip(NamedTuple):
     seen: list[Seen]
 
 
-_round_trips: dict[str, RoundTrip] = {}
-
-
-@pytest.fixture
-def round_trip(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> RoundTrip:
-    """One run with a long prompt, two tools and an answer: each claim about it is a test of its own."""
-    if subject.kind not in _round_trips:
-        _round_trips[subject.kind] = _make_round_trip(subject, tmp_path_factory.mktemp(subject.kind))
-    return _round_trips[subject.kind]
-
-
-def _make_round_trip(subject: Subject, folder: Path) -> RoundTrip:
+def round_trip(subject: Subject, folder: Path) -> RoundTrip:
+    """One run with a long prompt, two tools and an answer."""
     room = make_room(folder, subject)
     turns = (Write("src/hello.txt", "hello\n"), Shell("env > env.txt; git add -A src; git status > status.txt"))
     with Standin(*turns, Say(ANSWER)) as model:
@@ -59,68 +49,72 @@ def _make_round_trip(subject: Subject, folder: Path) -> RoundTrip:
     return RoundTrip(ran, room, model.seen)
 
 
-def of_each_round_trip(function: object) -> object:
-    """The tests of one agent's round trip run in one worker, so that it runs once."""
-    marks = [pytest.param(kind, marks=pytest.mark.xdist_group(f"round trip of {kind}")) for kind in sorted(SUBJECTS)]
-    return pytest.mark.parametrize("subject", marks, indirect=True)(function)
-
-
-@of_each_round_trip
-@pytest.mark.demand("P5.a")
-def test_a_prompt_of_300_kb_arrives_at_the_model_byte_for_byte(round_trip: RoundTrip) -> None:
+def a_prompt_of_300_kb_arrives_at_the_model_byte_for_byte(trip: RoundTrip) -> None:
     assert len(LONG_PROMPT.encode()) > 300_000
-    first = round_trip.seen[0]
-    assert first.raw, round_trip.ran
-    assert any(LONG_PROMPT.strip() in text for text in first.strings), round_trip.ran
+    first = trip.seen[0]
+    assert first.raw, trip.ran
+    assert any(LONG_PROMPT.strip() in text for text in first.strings), trip.ran
 
 
-@of_each_round_trip
-def test_a_run_to_the_end_is_completed_and_its_answer_is_what_the_model_said_last(round_trip: RoundTrip) -> None:
-    assert round_trip.ran.report.ending is Ending.COMPLETED, round_trip.ran
-    assert round_trip.ran.report.answer.strip() == ANSWER.strip()
+def a_run_to_the_end_is_completed_and_its_answer_is_what_the_model_said_last(trip: RoundTrip) -> None:
+    assert trip.ran.report.ending is Ending.COMPLETED, trip.ran
+    assert trip.ran.report.answer.strip() == ANSWER.strip()
 
 
-@of_each_round_trip
-def test_the_tools_of_the_agent_work_in_the_checkout(round_trip: RoundTrip) -> None:
-    assert (round_trip.room.checkout / "src/hello.txt").read_text() == "hello\n", round_trip.ran
-    assert "src/hello.txt" in (round_trip.room.checkout / "status.txt").read_text()  # git works inside
+def the_tools_of_the_agent_work_in_the_checkout(trip: RoundTrip) -> None:
+    assert (trip.room.checkout / "src/hello.txt").read_text() == "hello\n", trip.ran
+    assert "src/hello.txt" in (trip.room.checkout / "status.txt").read_text()  # git works inside
 
 
-@of_each_round_trip
-@pytest.mark.demand("D3.a")
-def test_what_the_agent_does_is_heard_live_in_one_language(round_trip: RoundTrip) -> None:
-    files = [Path(event.path).name for event in round_trip.ran.of_kind(EventKind.FILE)]
-    commands = [event.text for event in round_trip.ran.of_kind(EventKind.COMMAND)]
-    assert files == ["hello.txt"], round_trip.ran.events
-    assert any("env.txt" in command for command in commands), round_trip.ran.events
-    assert ANSWER.splitlines()[0] in "".join(event.text for event in round_trip.ran.of_kind(EventKind.TEXT))
+def what_the_agent_does_is_heard_live_in_one_language(trip: RoundTrip) -> None:
+    files = [Path(event.path).name for event in trip.ran.of_kind(EventKind.FILE)]
+    commands = [event.text for event in trip.ran.of_kind(EventKind.COMMAND)]
+    assert files == ["hello.txt"], trip.ran.events
+    assert any("env.txt" in command for command in commands), trip.ran.events
+    assert ANSWER.splitlines()[0] in "".join(event.text for event in trip.ran.of_kind(EventKind.TEXT))
 
 
-@of_each_round_trip
-def test_what_was_used_is_added_up(round_trip: RoundTrip) -> None:
-    usage = round_trip.ran.report.usage
+def what_was_used_is_added_up(trip: RoundTrip) -> None:
+    usage = trip.ran.report.usage
     assert usage is not None
     assert usage.input_tokens >= 3 * 101
     assert usage.output_tokens >= 3 * 23
 
 
-@of_each_round_trip
-def test_the_key_reaches_the_model_and_nothing_else_of_ours_reaches_the_agent(round_trip: RoundTrip) -> None:
-    assert any(KEY in value for value in round_trip.seen[0].headers.values())
-    inside = (round_trip.room.checkout / "env.txt").read_text()
+def the_key_reaches_the_model_and_nothing_else_of_ours_reaches_the_agent(trip: RoundTrip) -> None:
+    assert any(KEY in value for value in trip.seen[0].headers.values())
+    inside = (trip.room.checkout / "env.txt").read_text()
     assert "AGILEPLUS_JOB_ID=" in inside
     assert CANARY not in inside
     assert os.environ["HOME"] not in inside
 
 
-@of_each_round_trip
-def test_nothing_of_a_finished_run_is_left(round_trip: RoundTrip) -> None:
-    assert processes_tagged(round_trip.ran.tag) == []
-    outside = {path.name for path in round_trip.room.root.iterdir() if not path.name.startswith("job-")}
+def nothing_of_a_finished_run_is_left(trip: RoundTrip) -> None:
+    assert processes_tagged(trip.ran.tag) == []
+    outside = {path.name for path in trip.room.root.iterdir() if not path.name.startswith("job-")}
     assert outside == {"checkout"}
-    changed = {path.name for path in round_trip.room.checkout.iterdir()}
+    changed = {path.name for path in trip.room.checkout.iterdir()}
     known = {"README.md", ".git", "src", "env.txt", "status.txt", "WP01.md", "spec.md", "plan.md", "prompt.xml"}
     assert changed == known  # no agent leaves files of its own in the checkout
+
+
+CLAIMS = (
+    a_prompt_of_300_kb_arrives_at_the_model_byte_for_byte,
+    a_run_to_the_end_is_completed_and_its_answer_is_what_the_model_said_last,
+    the_tools_of_the_agent_work_in_the_checkout,
+    what_the_agent_does_is_heard_live_in_one_language,
+    what_was_used_is_added_up,
+    the_key_reaches_the_model_and_nothing_else_of_ours_reaches_the_agent,
+    nothing_of_a_finished_run_is_left,
+)
+
+
+@pytest.mark.demand("P5.a", "D3.a")
+@pytest.mark.parametrize("subject", sorted(SUBJECTS), indirect=True)
+def test_a_whole_run_keeps_every_promise(subject: Subject, tmp_path: Path) -> None:
+    trip = round_trip(subject, tmp_path)
+    for claim in CLAIMS:
+        claim(trip)
 
 
 # --- how it goes wrong
@@ -132,26 +126,33 @@ def play(subject: Subject, folder: Path, *turns: Turn, **options: object) -> tup
 
 
 HTTP = [
-    (Fail(400), Ending.FAILED, "400"),
+    (Fail(400), Ending.FAILED, "the stand-in says 400"),
     (Fail(401), Ending.NOT_RUNNABLE, "401"),
     (Fail(429, retry_after_s=3600), Ending.RATE_LIMITED, "429"),
-    (Fail(500), Ending.TRANSIENT, "500"),
+    (Fail(500), Ending.TRANSIENT, "500|high demand"),  # one of them has its own words for it
 ]
 
 
 @pytest.mark.demand("D10.a", "D10.b")
 @pytest.mark.parametrize(("failure", "ending", "named"), HTTP, ids=["400", "401", "429", "500"])
 def test_an_error_of_the_model_is_told_apart_and_named(
-    subject: Subject, tmp_path: Path, failure: Fail, ending: Ending, named: str
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Fail, ending: Ending, named: str
 ) -> None:
+    for impatient in ("codex", "opencode"):  # both wait as long as they are told to, and would do so for an hour
+        monkeypatch.setattr(f"phasegate.agents.{impatient}.PATIENCE_S", 3.0)
     ran, model = play(subject, tmp_path, failure)
     assert model.questions, ran
     assert ran.report.ending is ending, ran
-    assert named in ran.report.reason or f"the stand-in says {named}" in ran.report.reason, ran
-    assert not ran.finished.told_to_stop
+    assert re.search(named, ran.report.reason), ran
+    assert bool(ran.report.remedy) is (ending is Ending.NOT_RUNNABLE)
+    assert not ran.finished.timed_out
     assert processes_tagged(ran.tag) == []
-    if ending is Ending.NOT_RUNNABLE:
-        assert ran.report.remedy
+
+
+@pytest.mark.parametrize("subject", ["qwen"], indirect=True)
+def test_a_refused_key_is_told_apart_by_the_slowest_too(subject: Subject, tmp_path: Path) -> None:
+    ran, _ = play(subject, tmp_path, Fail(401))
+    assert ran.report.ending is Ending.NOT_RUNNABLE, ran
 
 
 def test_a_failure_that_passes_is_no_failure(subject: Subject, tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_a_stream_that_breaks_off_is_worth_another_try(subject: Subject, tmp_pat
     ran, _ = play(subject, tmp_path, Cut())
     assert ran.report.ending is Ending.TRANSIENT, ran
     assert ran.report.reason
-    assert not ran.finished.told_to_stop, ran
+    assert not ran.finished.timed_out, ran
     assert processes_tagged(ran.tag) == []
 
 
@@ -203,9 +204,3 @@ def test_a_file_outside_the_checkout_is_refused_and_the_agent_hears_of_it(subjec
     assert not outside.exists()
     assert "REFUSED" in model.questions[-1].text, ran
     assert ran.report.ending is Ending.COMPLETED, ran
-
-
-def test_a_reviewer_changes_nothing_whatever_the_model_wants(subject: Subject, tmp_path: Path) -> None:
-    ran, _ = play(subject, tmp_path, Write("hello.txt", "hello\n"), Say("went on"), phase="review")
-    assert ran.report.ending is Ending.COMPLETED, ran
-    json.dumps(ran.report.answer)

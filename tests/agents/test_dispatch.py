@@ -50,7 +50,7 @@ def test_a_work_package_is_implemented_committed_validated_reviewed_and_merged(
         project = project_of(subject, tmp_path, model.url, monkeypatch)
         done = project.command("dispatch", "WP01")
     assert done.code == 0, done.stdout + done.stderr
-    assert project.rows()["WP01"].state is State.DONE
+    assert project.rows()["WP01"].state == State.DONE
     assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
     assert project.files_of(FEATURE) - project.files_of("main") == {FORM}
     assert project.audit_problems() == []
@@ -71,7 +71,7 @@ def test_a_refused_key_blocks_the_package_and_says_what_to_do(
         done = project.command("dispatch", "WP01")
     row = project.rows()["WP01"]
     assert done.code == 1, done.stdout + done.stderr
-    assert row.state is State.BLOCKED
+    assert row.state == State.BLOCKED
     assert "401" in row.reason
     assert row.remediation
     assert len(project.jobs()) == 1  # a refused key is not tried again
@@ -85,5 +85,5 @@ def test_an_agent_that_says_it_is_done_and_did_nothing_is_not_believed(
         project = project_of(subject, tmp_path, model.url, monkeypatch)
         done = project.command("dispatch", "WP01")
     assert done.code == 1, done.stdout + done.stderr
-    assert project.rows()["WP01"].state is State.BLOCKED
+    assert project.rows()["WP01"].state == State.BLOCKED
     assert FORM not in project.files_of(FEATURE)

@@ -15,6 +15,7 @@ from phasegate.agents.envelope import Envelope
 from phasegate.agents.port import AgentConfig, Ending, Finished, Harness, Task
 from phasegate.agents.table import HARNESSES, harness_of
 from phasegate.errors import ConfigError
+from support.acp_runs import agent_command
 from support.agents import carry_out, reported
 from support.tasks import make_task
 
@@ -26,6 +27,7 @@ class Subject(NamedTuple):
     network: bool
     takes_envelope: bool
     says: Callable[[str], str] | None = None  # an answer in its own protocol; None: it has none, all of stdout counts
+    converses: bool = False  # a program of ours speaks with it: what the agent itself prints is in the answer
 
 
 def _command(folder: Path, script: str) -> AgentConfig:
@@ -65,7 +67,12 @@ def _speaks(says: Callable[[str], str]) -> Subject:
     return Subject(_command, network=True, takes_envelope=False, says=says)
 
 
+def _acp(folder: Path, script: str) -> AgentConfig:
+    return AgentConfig("tested", command=agent_command("shell", script), env=("AGENT_KEY",))
+
+
 SUBJECTS = {
+    "acp": Subject(_acp, network=True, takes_envelope=False, converses=True),
     "claude_code": _speaks(_claude),
     "codex": _speaks(_codex),
     "cursor": _speaks(_claude),
@@ -91,6 +98,13 @@ def repository(tmp_path: Path) -> Path:
 
 def task_of(kind: str, repository: Path, script: str = "true") -> Task:
     return make_task(repository, SUBJECTS[kind].configured(repository, script), kind=kind)
+
+
+def output_of(kind: str, repository: Path, script: str) -> str:
+    """What an agent prints that runs this script."""
+    task = task_of(kind, repository, script)
+    finished = carry_out(harness_of(kind).launch(task), repository)
+    return reported(harness_of(kind), task, finished).answer if SUBJECTS[kind].converses else finished.stdout
 
 
 def test_every_harness_of_the_table_is_tested_here() -> None:
@@ -125,9 +139,8 @@ def test_a_launch_says_all_that_the_cage_must_know(kind: str, repository: Path) 
 
 @pytest.mark.demand("D1.d")
 def test_every_agent_is_told_its_job_in_its_environment(kind: str, repository: Path) -> None:
-    task = task_of(kind, repository, 'env; cat "$AGILEPLUS_PROMPT"')
-    finished = carry_out(harness_of(kind).launch(task), repository)
-    lines = finished.stdout.splitlines()
+    task = task_of(kind, repository)
+    lines = output_of(kind, repository, 'env; cat "$AGILEPLUS_PROMPT"').splitlines()
     assert f"AGILEPLUS_JOB_ID={task.envelope.job_id}" in lines
     assert "AGILEPLUS_WP_ID=WP01" in lines
     assert f"AGILEPLUS_PROMPT={task.prompt_xml}" in lines
@@ -154,8 +167,7 @@ def test_a_launch_holds_no_value_of_our_own_environment(
     monkeypatch.setenv("AGENT_KEY", "canary-7431")
     launch = harness_of(kind).launch(task_of(kind, repository))
     assert "canary-7431" not in repr(launch)
-    control = carry_out(harness_of(kind).launch(task_of(kind, repository, "echo $AGENT_KEY")), repository)
-    assert "canary-7431" in control.stdout
+    assert "canary-7431" in output_of(kind, repository, "echo $AGENT_KEY")
 
 
 def test_the_repositorys_own_files_add_nothing_to_the_environment(kind: str, repository: Path) -> None:
@@ -163,10 +175,8 @@ def test_the_repositorys_own_files_add_nothing_to_the_environment(kind: str, rep
     for name in (".env", ".envrc", ".claude/settings.json", ".codex/config.toml"):
         (repository / name).parent.mkdir(exist_ok=True)
         (repository / name).write_text(settings)
-    control = carry_out(harness_of(kind).launch(task_of(kind, repository, "cat .env")), repository)
-    assert "evil.test" in control.stdout
-    finished = carry_out(harness_of(kind).launch(task_of(kind, repository, "env")), repository)
-    assert "evil.test" not in finished.stdout
+    assert "evil.test" in output_of(kind, repository, "cat .env")
+    assert "evil.test" not in output_of(kind, repository, "env")
 
 
 def test_what_the_program_said_is_the_answer(kind: str, repository: Path, tmp_path: Path) -> None:
@@ -222,7 +232,7 @@ def test_whatever_was_printed_the_report_is_a_value(
     finished = Finished(status, text, text, signal)
     report = reported(harness_of(kind), task_of(kind, repository), finished)
     assert isinstance(report.answer, str)
-    completes = status == 0 and SUBJECTS[kind].says is None
+    completes = status == 0 and SUBJECTS[kind].says is None and not SUBJECTS[kind].converses
     assert (report.ending is Ending.COMPLETED) is completes
 
 
@@ -230,8 +240,8 @@ def test_whatever_was_printed_the_report_is_a_value(
 def test_a_known_program_gets_the_prompts_xml_on_stdin_and_nothing_of_it_in_its_arguments(
     kind: str, repository: Path
 ) -> None:
-    if SUBJECTS[kind].takes_envelope:
-        pytest.skip("this agent takes the envelope instead")
+    if SUBJECTS[kind].takes_envelope or SUBJECTS[kind].converses:
+        pytest.skip("this agent takes the envelope, or is told in a conversation")
     task = task_of(kind, repository, "cat")
     long = "<prompt>" + "ü" * 300_000 + "</prompt>\n"
     task.prompt_xml.write_text(long)

@@ -3,7 +3,9 @@
 Each life is a forked process that goes on with the run. It kills itself WHEN (before or after) it takes a recorded step
 of those that WHICH names, unless one before it died there. So every such step is died at once, those of a resumed run
 too. WHICH is `0/2` or `1/2`, one part of all steps, or a part of a step's name: then nobody goes on after the death.
-With WHEN = never it lives. Prints what came, one JSON object.
+With WHEN = moving it dies where the ref WHICH is about to be moved; with WHEN = doing, at each place of our code that
+is about to start a program or to change a folder, once a phase. With WHEN = never it lives. Prints one JSON object:
+the steps that were taken, and those at which it died.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes, drive
@@ -22,9 +27,13 @@ from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.project import open_project, opened_store
 from phasegate.record.rows import Event
 from phasegate.record.store import Store
+from phasegate.workspace import refs
+from phasegate.workspace.refs import RefMoved
 from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
 
-MOST_LIVES = 300
+MOST_LIVES = 2000
+EFFECTS = ("rename", "replace", "unlink", "mkdir", "rmdir", "link", "symlink", "truncate", "ftruncate")
+OURS = f"{os.sep}phasegate{os.sep}"
 _TELLING = ("event", "type", "role", "end", "package", "wp", "phase", "round", "outcome", "id")
 
 
@@ -34,15 +43,35 @@ class MortalStore:
     def __init__(self, notes: Path, when: str, which: str) -> None:
         self._notes, self._when, self._which = notes, when, which
         self._died = {line[5:] for line in lines_of(notes) if line.startswith("died ")}
-        self._append = Store.append
+        self._append, self._move_refs = Store.append, refs.move_refs
+        self._phase = "-"
 
     def append(self, store: Store, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
         step = name_of(store, events)
-        self._note(f"came {step}")
         self._die_at(step, "before")
         number = self._append(store, feature, expected_seq, ts, events)
+        self._phase = step.partition(" ")[0]
+        self._note(f"took {step}")
         self._die_at(step, "after")
         return number
+
+    def move_refs(self, *arguments: Any) -> RefMoved | None:
+        for move in arguments[2]:
+            self._die_at(move.ref, "moving")
+        return self._move_refs(*arguments)
+
+    def watch(self) -> None:
+        """Die where our code is about to do something that stays, whoever does it for us in the end."""
+        for name in EFFECTS:
+            setattr(os, name, self._watched(name, getattr(os, name)))
+        subprocess.Popen.__init__ = self._watched("start", subprocess.Popen.__init__)  # type: ignore[method-assign]
+
+    def _watched(self, name: str, call: Callable[..., object]) -> Callable[..., Any]:
+        def watched(*arguments: object, **options: object) -> object:
+            self._die_at(f"{self._phase}: {name} at {' < '.join(islice(_places(), 2))}", "doing")
+            return call(*arguments, **options)
+
+        return watched
 
     def _die_at(self, step: str, when: str) -> None:
         if when == self._when and is_meant(step, self._which) and step not in self._died:
@@ -56,6 +85,16 @@ class MortalStore:
 
 def lines_of(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _places() -> Iterator[str]:
+    """The lines of our own code that led here, the last first."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        path = frame.f_code.co_filename
+        if OURS in path and "site-packages" not in path:
+            yield f"{path.rpartition(OURS)[2]}:{frame.f_lineno}"
 
 
 def name_of(store: Store, events: Sequence[Event]) -> str:
@@ -77,7 +116,10 @@ def _telling(payload: bytes) -> Iterator[str]:
 
 def live(root: Path, mortal: MortalStore) -> None:
     """Go on from wherever the run stands, as `phasegate run --merge` does."""
-    Store.append = lambda *arguments: mortal.append(*arguments)  # type: ignore[method-assign]
+    patched = lambda *arguments: mortal.append(*arguments)  # noqa: E731, PLW0108 - a bound method would not get the store
+    Store.append = patched  # type: ignore[method-assign]
+    refs.move_refs = mortal.move_refs
+    mortal.watch()
     project = open_project(root)
     with opened_store(project) as store:
         slug = SLUG if store.workflows() else orders.start(project, store, TYPE, DESCRIPTION)
@@ -110,9 +152,9 @@ def main() -> None:
         lives += 1
         if lives > MOST_LIVES:
             sys.exit("it does not come to an end")
-    came = [line[5:] for line in lines_of(notes) if line.startswith("came ")]
+    took = [line[5:] for line in lines_of(notes) if line.startswith("took ")]
     died = [line[5:] for line in lines_of(notes) if line.startswith("died ")]
-    print(json.dumps({"lives": lives, "came": came, "died": died}))
+    print(json.dumps({"lives": lives, "took": took, "died": died}))
 
 
 if __name__ == "__main__":

@@ -1,28 +1,32 @@
-"""`kill -9` of a run at every recorded step (F01, F03, W5): the next one goes on to the same end, nothing is done twice."""
+"""`kill -9` of a run at every recorded step (F01, F03, W5): the next comes to the same end, nothing is done twice."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.caged import eventually, processes_with
-from support.feature_run import FeatureRun, is_meant, make_feature_run
+from support.feature_run import DESCRIPTION, TYPE, FeatureRun, is_meant, make_feature_run
 
 UNTIL = Path(__file__).with_name("feature_until.py")
 STEPS = 70  # of an undisturbed run; a test sees to it that none is left out
+SEED = 20260301
 PARTS = 2
 Effects = dict[str, Any]
 
 
 def lives(run: FeatureRun, when: str, which: str) -> dict[str, Any]:
-    """The run, killed and gone on with; the names of all steps that came, and of those at which it died."""
+    """The run, killed and gone on with; the names of all steps that were taken, and of those at which it died."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     argv = [sys.executable, str(UNTIL), str(run.root), when, which]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=600)
@@ -32,7 +36,7 @@ def lives(run: FeatureRun, when: str, which: str) -> dict[str, Any]:
 
 
 def nothing_is_left(run: FeatureRun) -> bool:
-    return eventually(lambda: processes_with(str(run.scenario)) == [])
+    return eventually(lambda: processes_with(str(run.folder)) == [])
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +48,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Eff
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = shared / "undisturbed.json"
         if not kept.exists():
-            kept.write_text(json.dumps(_undisturbed(shared / "undisturbed")))
+            kept.write_text(json.dumps(_undisturbed(tmp_path_factory.mktemp("undisturbed"))))
     effects: Effects = json.loads(kept.read_text())
     return effects
 
@@ -57,13 +61,14 @@ def _undisturbed(folder: Path) -> Effects:
         patch.setenv("HOME", str(folder / "home"))
         run = make_feature_run(folder)
         told = lives(run, "never", "-")
-        effects = run.effects()
-    assert len(told["came"]) == len(set(told["came"])) == STEPS, "each step has a name of its own"
+        effects, recorded = run.effects(), run.recorded()
+    assert len(told["took"]) == len(set(told["took"])) == STEPS, "each step has a name of its own"
     assert effects["stages"] == ["completed"]
     assert (effects["audit"], effects["git locks"], effects["checkouts"], effects["rooms"]) == ([], [], [], [])
     assert effects["main"] == ["001-say-bye: Say bye", "Begin"]
     assert effects["tree"]["hi.py"].endswith("# mended")
-    effects["steps"] = sorted(told["came"])
+    effects["events"] = recorded
+    effects["steps"] = sorted(told["took"])
     return effects
 
 
@@ -82,8 +87,118 @@ def test_a_run_killed_at_every_recorded_step_comes_to_the_same_end(
     """Killed at each step of a half of them, at those of the resumed run too; each life goes on at once."""
     run = make_feature_run(tmp_path)
     told = lives(run, when, f"{part}/{PARTS}")
-    came = {step for step in told["came"] if is_meant(step, f"{part}/{PARTS}")}
-    assert came == set(told["died"])
-    assert came >= {step for step in undisturbed["steps"] if is_meant(step, f"{part}/{PARTS}")}
+    taken = {step for step in told["took"] if is_meant(step, f"{part}/{PARTS}")}
+    assert taken == set(told["died"])
+    assert taken >= {step for step in undisturbed["steps"] if is_meant(step, f"{part}/{PARTS}")}
     assert any("lost" in step for step in told["died"]), "control: it died in the middle of resuming, too"
+    check_same_end(run, undisturbed)
+
+
+@pytest.mark.demand("W5.a", "W5.b", "W5.c", "W2.c", "W8.g")
+def test_a_run_killed_around_its_merge_merges_once(tmp_path: Path, undisturbed: Effects) -> None:
+    """In the middle of it, after it and before its record, and after the last record of all (F03, F04, H01)."""
+    run = make_feature_run(tmp_path)
+    begun = run.git("rev-parse", "main")
+    lives(run, "moving", "main")
+    assert run.git("rev-parse", "main") == begun
+    assert (run.root / "CHANGELOG.md").exists(), "control: the person's files were being moved"
+    assert (run.root / ".git/index.lock").exists(), "control: a lock file is left behind"
+    run.state_file.write_bytes(b"\0" * 100)
+    lives(run, "before", "workflow.happened merged")
+    assert run.git("log", "--first-parent", "--format=%s", "main").splitlines() == undisturbed["main"]
+    assert json.loads(run.state_file.read_text())["active_workflow"] is not None
+    lives(run, "after", "workflow.happened completed")
+    assert json.loads(run.state_file.read_text())["active_workflow"] is not None, "control: the view is behind"
+    again = run.run("run", "--merge")
+    assert (again.returncode, "no workflow is active" in again.stderr) == (4, True), again
+    check_same_end(run, undisturbed)
+
+
+def killed_from_outside(run: FeatureRun, events: int, *arguments: str) -> bool:
+    """The program itself, killed when so many events are on record, whatever it does then; False if it was faster."""
+    with subprocess.Popen(
+        run.argv(*arguments), cwd=run.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        while run.recorded() < events and process.poll() is None:
+            time.sleep(0.005)  # looks again; the machine has more to do than to look
+        process.kill()
+    return process.returncode == -signal.SIGKILL
+
+
+def check_survives(folder: Path, nth: int, undisturbed: Effects) -> None:
+    """Killed twice from outside, the second time while it goes on from the first."""
+    run = make_feature_run(folder)
+    events = 1 + nth * undisturbed["events"] // STEPS
+    assert (
+        killed_from_outside(run, events, "run", TYPE, DESCRIPTION, "--merge") or run.recorded() == undisturbed["events"]
+    )
+    resume = ("run", "--merge") if run.recorded() else ("run", TYPE, DESCRIPTION, "--merge")
+    more = random.Random(SEED + nth).randint(1, 12)
+    if killed_from_outside(run, run.recorded() + more, *resume):
+        last = run.run("run", "--merge")
+        assert last.returncode == 0 or "no workflow is active" in last.stderr, last
+    check_same_end(run, undisturbed)
+
+
+@pytest.mark.demand("W5.a", "W5.b", "W5.c")
+@pytest.mark.parametrize("nth", random.Random(SEED).sample(range(STEPS), 3))
+def test_a_run_killed_from_outside_and_killed_again_comes_to_the_same_end(
+    tmp_path: Path, undisturbed: Effects, nth: int
+) -> None:
+    check_survives(tmp_path, nth, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.demand("W5.a", "W5.b", "W5.c")
+@pytest.mark.parametrize("nth", range(STEPS))
+def test_a_run_killed_from_outside_at_any_moment_comes_to_the_same_end(
+    tmp_path: Path, undisturbed: Effects, nth: int
+) -> None:
+    check_survives(tmp_path, nth, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.demand("W5.a", "W5.b", "W5.c", "W2.c", "D4.c")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_run_killed_wherever_it_is_about_to_do_something_comes_to_the_same_end(
+    tmp_path: Path, undisturbed: Effects, part: int
+) -> None:
+    """Between the records, too: before each program that is started and each change of a folder (F02)."""
+    run = make_feature_run(tmp_path)
+    assert len(lives(run, "doing", f"{part}/{PARTS}")["died"]) > STEPS
+    check_same_end(run, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.demand("W5.a", "W5.b", "W5.c", "W2.c")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("part", range(STEPS))
+def test_a_run_killed_at_one_recorded_step_comes_to_the_same_end(
+    tmp_path: Path, undisturbed: Effects, when: str, part: int
+) -> None:
+    """Each step in a run of its own: no other death helps it to the same end."""
+    run = make_feature_run(tmp_path)
+    assert lives(run, when, undisturbed["steps"][part])["died"] == [undisturbed["steps"][part]]
+    lives(run, "never", "-")
+    check_same_end(run, undisturbed)
+
+
+@pytest.mark.demand("W5.a", "W4.i", "W8.g")
+def test_a_lock_file_of_somebody_else_is_named_and_left_alone(tmp_path: Path, undisturbed: Effects) -> None:
+    """Nobody can prove that its owner is dead (F04). The files are as they were; without it the run goes on."""
+    run = make_feature_run(tmp_path)
+    lives(run, "moving", "main")
+    for name, code in (("HEAD.lock", 4), ("index.lock", 1)):
+        foreign = run.root / ".git" / name
+        stale = run.root / ".git/index.lock"
+        stale.unlink(missing_ok=True)
+        foreign.write_text("somebody's")
+        refused = run.run("run", "--merge")
+        assert (refused.returncode, name in refused.stdout + refused.stderr) == (code, True), refused
+        assert foreign.read_text() == "somebody's"
+        assert run.git("log", "--format=%s", "main") == "Begin"
+        foreign.unlink()
+        assert run.git("status", "--porcelain") == ""
+    assert run.run("resolve", "its git had died").returncode == 0
+    assert run.run("run", "--merge").returncode == 0
     check_same_end(run, undisturbed)

@@ -16,6 +16,7 @@ from support.dispatch_project import (
     FEATURE,
     FILES,
     SLUG,
+    TEST_COMMAND,
     WP01,
     DispatchProject,
     Step,
@@ -479,3 +480,46 @@ def test_the_reviewer_is_told_what_a_diff_would_not_make_plain(tmp_path: Path) -
     assert "look at each entry: package-lock.json." in told
     assert "not in the result: src/passing.ts." in told
     assert "its own git directory: .git/hooks, .git/hooks/post-commit." in told
+
+
+@pytest.mark.demand("D8.h", "D8.k", "D10.a")
+def test_a_setup_that_cannot_reach_the_network_is_not_the_agent_s_to_mend(tmp_path: Path) -> None:
+    """It is told from tests that fail; and when it is mended, or left out, the work done so far is gone on with."""
+    pip = "echo 'NewConnectionError: [Errno -3] Temporary failure in name resolution' >&2; exit 1"
+    project = make_project(tmp_path, {"WP01": package(profile="python")}, run=f"\n[checks.python]\nsetup = {pip!r}")
+    project.play(implements(FORM), approves())
+    refused = project.command("dispatch", "WP01")
+    assert refused.code == 3
+    assert "the setup could not reach the network, so nothing was tested: echo" in refused.stderr
+    assert 'setup = ""' in refused.stderr
+    assert (project.rows()["WP01"].state, ends(project)) == ("DOING", ["done"])
+    settings = project.root / "phasegate.toml"
+    settings.write_text(settings.read_text().partition("[checks.python]")[0] + '[checks.python]\nsetup = ""\n')
+    assert project.dispatch().state is State.DONE
+    assert ends(project) == ["done", "done"], "the implementer was not asked again"
+
+
+@pytest.mark.demand("D8.h", "D12.b")
+def test_a_setup_that_fails_for_another_reason_goes_back_to_the_agent(tmp_path: Path) -> None:
+    checks = {"setup": "test -e src/login.ts && grep -q true src/login.ts", "test": TEST_COMMAND}
+    project = make_project(tmp_path, {"WP01": package(checks=checks)})
+    project.play(implements(FORM, round=2), turn("implement", *writes(FORM, text="no\n"), COMMIT, SUCCESS), approves())
+    assert project.dispatch().round == 2
+    assert "setup: exit status 1" in project.prompt(project.jobs()[1].id)
+
+
+@pytest.mark.demand("D8.a", "D6.c")
+def test_a_file_in_scope_that_is_no_deliverable_can_be_deleted_by_the_first_of_two(tmp_path: Path) -> None:
+    document = package(
+        files=["src/mine.ts", "src/yours.ts"], num_agents=2, file_scope=["src/mine.ts", "src/yours.ts", "README.md"]
+    )
+    project = make_project(tmp_path, {"WP01": document})
+    delete: Step = {"delete": "README.md"}
+    project.play(
+        turn("implement", *writes("src/mine.ts"), delete, COMMIT, SUCCESS, agent_index=0),
+        implements("src/yours.ts", agent_index=1),
+        approves(),
+    )
+    report = project.dispatch()
+    assert report.state is State.DONE, report.reason
+    assert "README.md" not in project.files_of(FEATURE)

@@ -12,8 +12,10 @@ import pytest
 
 from phasegate.engine.dispatch import dispatch
 from phasegate.engine.packages import find_package
-from phasegate.engine.project import opened_store
+from phasegate.engine.project import now, opened_store
 from phasegate.record.reader import read_store
+from phasegate.record.row_events import job_ended, job_started
+from phasegate.record.rows import Job
 from phasegate.rules.work_package import State
 from support.caged import eventually, processes_with
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, Step, approves, make_project, package, turn, writes
@@ -149,3 +151,15 @@ def test_the_configured_litter_is_neither_harvested_nor_judged(tmp_path: Path) -
         report = project.dispatch()
         assert report.state is state, report.reason
         assert not {".mytool/cache", "out/log"} & project.files_of(FEATURE)
+
+
+@pytest.mark.demand("D10.b")
+def test_a_hard_cap_blocks_the_package_before_an_agent_is_started(tmp_path: Path) -> None:
+    project = two_agents(tmp_path, ANSWER)
+    with opened_store(project.project) as store:
+        spent = Job(SLUG, "earlier", "WP09", "implement", 1, "actor", now(), now(), "done", cost_usd=1e6)
+        store.append_now(SLUG, now(), [job_started(spent), job_ended(spent)])
+    report = project.dispatch()
+    assert (report.state, report.reason.partition(":")[0]) == (State.BLOCKED, "a limit is reached")
+    assert {job.outcome for job in project.jobs() if job.id != "earlier"} == {"blocked"}
+    assert not (project.root / ".worktrees" / f"{SLUG}-WP01-agent0" / FIRST).exists()

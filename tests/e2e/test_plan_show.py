@@ -53,7 +53,7 @@ def test_a_feature_can_be_chosen(project: DispatchProject) -> None:
     (folder / "WP01.md").write_text(package("WP01").replace(SLUG, OTHER))
     assert project.command("plan", "load", str(folder.parent)).code == 0
     assert SLUG not in project.command("plan", "show", "--feature", OTHER).stdout
-    assert project.command("plan", "show").stdout.count(" packages in ") == 2
+    assert project.command("plan", "show").stdout.count("wave 1:") == 2
     done = project.command("plan", "show", "--feature", "003-x")
     assert (done.code, "no plan of 003-x is loaded" in done.stderr) == (2, True)
 

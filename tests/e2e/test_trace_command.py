@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.engine.feature_journal import happened
+from phasegate.engine.project import now, opened_store
+from phasegate.rules.feature_events import Merged
 from support.dispatch_project import FILES, SLUG, DispatchProject, approves, make_project, package, turn, writes
 from support.git_project import git, make_repository, write
 
@@ -69,6 +72,22 @@ def test_check_says_no_until_nothing_is_missing(project: DispatchProject) -> Non
     write(project.root, {SPEC_PATH: only})
     git(project.root, "commit", "-qam", "Less")
     assert trace(project.root, "--check").returncode == 0
+
+
+@pytest.mark.demand("D15.d")
+def test_a_merged_feature_is_traced_although_its_branches_are_gone(project: DispatchProject) -> None:
+    project.dispatch()
+    git(project.root, "merge", "-q", "--no-ff", "-m", "Merge", f"feat/{SLUG}")
+    merged = git(project.root, "rev-parse", "HEAD").strip()
+    git(project.root, "branch", "-qD", f"feat/{SLUG}", f"feat/{SLUG}-WP01")
+    assert told(project.root)["FR-AUTH-001"]["missing"] == ["commit", "test"]
+    with opened_store(project.project) as store:
+        store.append_now(SLUG, now(), [happened(Merged(merged))])
+    write(project.root, {"src/login.ts": "// another feature's first package\n"})
+    git(project.root, "commit", "-qam", "WP01: of another feature")
+    one = told(project.root)["FR-AUTH-001"]
+    assert one["missing"] == []
+    assert len(one["commits"]) == 1  # type: ignore[arg-type]
 
 
 def test_a_commit_that_names_the_package_and_touches_nothing_of_it_is_no_evidence(tmp_path: Path) -> None:

@@ -8,13 +8,7 @@ from typing import NamedTuple
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.decide import ROLES, Feature, Step, apply, decide, open_packages
@@ -34,8 +28,8 @@ from phasegate.rules.work_package import State
 from support.feature_model import ORDERS, World, after, anything, begin, is_earned, key, outcomes
 
 P, K, R, C = Work.PLANNING, Work.PACKAGES, Work.REVIEW, Work.COMMANDS
-SMALL = Limits(revisions=2, retries=1, parallel=2)
-SMALLEST = Limits(revisions=1, retries=0, parallel=1)
+SMALL = Limits(revisions=2, retries=1, parallel=2, pauses=1)
+SMALLEST = Limits(revisions=1, retries=0, parallel=1, pauses=0)
 
 
 class Case(NamedTuple):
@@ -49,8 +43,8 @@ CASES = [
     Case((C,), SMALLEST, "test-run"),
     Case((C, R), SMALLEST, "test-run"),
     Case((P, K), SMALLEST),
-    Case((K, R), Limits(2, 0, 1)),
-    pytest.param(Case((K, C), Limits(2, 0, 1)), marks=pytest.mark.long),
+    Case((K, R), Limits(2, 0, 1, 0)),
+    pytest.param(Case((K, C), Limits(2, 0, 1, 0)), marks=pytest.mark.long),
     Case((P, K, R), SMALLEST),
 ]
 
@@ -264,5 +258,6 @@ class AnyFeature(RuleBasedStateMachine):
 
 
 @pytest.mark.demand("W3.f", "W6.c")
-def test_the_same_holds_on_long_ways_driven_by_chance() -> None:
-    run_state_machine_as_test(AnyFeature, settings=settings(max_examples=40, stateful_step_count=50, deadline=None))
+def test_the_same_promises_hold_on_random_long_ways() -> None:
+    steps = settings(max_examples=40, stateful_step_count=50, deadline=None)
+    run_state_machine_as_test(AnyFeature, settings=steps)

@@ -92,7 +92,9 @@ def reachable(limits: Limits) -> dict[Run, Path]:
     return found
 
 
-@pytest.fixture(params=[Limits(2, 1, 1), Limits(2, 1, 2), Limits(1, 0, 1), Limits(3, 0, 1)], ids=str, scope="module")
+@pytest.fixture(
+    params=[Limits(2, 1, 1, 1), Limits(2, 1, 2, 0), Limits(1, 0, 2, 1), Limits(3, 0, 1, 0)], ids=str, scope="module"
+)
 def states(request: pytest.FixtureRequest) -> dict[Run, Path]:
     return reachable(request.param)
 
@@ -150,6 +152,7 @@ def test_rounds_and_retries_stay_within_their_limits(states: dict[Run, Path]) ->
     for run in states:
         assert run.round <= run.limits.rounds
         assert all(owed.retries <= run.limits.retries for owed in run.owed)
+        assert all(owed.pauses <= run.limits.pauses for owed in run.owed)
 
 
 @pytest.mark.demand("D11.a", "D11.b")

@@ -134,7 +134,7 @@ def run_real(
     prompt: str,
     *,
     phase: str = "implement",
-    timeout_s: float = 90.0,
+    timeout_s: float = 240.0,
     stop_when: Callable[[], object] | None = None,
     ours: Mapping[str, str] | None = None,
 ) -> Ran:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
 from phasegate.agents.port import AgentConfig, Task
+from phasegate.rules.scope import Scope
 
 JOB_ID = "3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d"
 
@@ -19,6 +21,7 @@ def make_task(
     package: Package | None = Package("WP01", 1),  # noqa: B008 - frozen
     phase: str = "implement",
     number: int = 1,
+    scope: Iterable[str] = (),
 ) -> Task:
     """A task whose checkout is the repository itself."""
     places = Places(
@@ -41,4 +44,5 @@ def make_task(
         phase=phase,
         workflow_phase="06-implementation",
         round=number,
+        scope=Scope(scope),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -282,17 +283,19 @@ PIECES = st.one_of(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-        max_leaves=8,
+        max_leaves=4,
     ).map(lambda value: msgspec.json.encode({"type": "result", "result": value, "usage": value}).decode()),
 )
 
 
-def _unfinished(kind: str) -> list[str]:
-    """Lines of real runs but for those that mark a good end."""
+@cache
+def _streams(kind: str) -> st.SearchStrategy[list[str]]:
+    """Garbage between lines of real runs, but for those that mark a good end."""
     scenarios = ["ok"] if kind == "cursor" else ["ok", "err_e500", "yolo_shell"]
     lines = [line for name in scenarios for line in recorded(kind, name).stdout.splitlines()]
     marks = ('"subtype":"success"', '"status":"success","stats"', "turn.completed", '"reason":"stop"')
-    return [line for line in lines if not any(mark in line for mark in marks)]
+    unfinished = [line for line in lines if not any(mark in line for mark in marks)]
+    return st.lists(PIECES | st.sampled_from(unfinished), max_size=8)
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
@@ -300,7 +303,7 @@ def _unfinished(kind: str) -> list[str]:
 def test_garbage_never_raises_and_never_completes(
     task: Task, kind: str, data: st.DataObject, exit_status: int | None, noise: bytes
 ) -> None:
-    lines = data.draw(st.lists(PIECES | st.sampled_from(_unfinished(kind)), max_size=12))
+    lines = data.draw(_streams(kind))
     reading = harness_of(kind).reading(task, Mute())
     for line in [*lines, noise.decode("utf-8", "replace"), noise.decode("latin-1"), "\ud800"]:
         for event in reading.line(line):

@@ -64,7 +64,7 @@ def test_a_gate_that_the_state_file_says_is_passed_is_passed() -> None:
         (
             "gate-failed",
             1,
-            ["  [>] Phase 01 - Requirements  GATE-01 FAILED", "  gate-failed: why", "  what to do: mend"],
+            ["  [>] Phase 01 - Requirements  GATE-01 FAILED", "  why: why", "  what to do: mend"],
         ),
         ("gate-passed", 0, ["  [x] Phase 00 - Quick Scan    GATE-00 PASSED", "  [ ] Phase 01 - Requirements"]),
         ("gate-passed", 1, ["  [x] Phase 01 - Requirements  GATE-01 PASSED", "  then: phasegate complete"]),
@@ -73,11 +73,11 @@ def test_a_gate_that_the_state_file_says_is_passed_is_passed() -> None:
             1,
             [
                 "  [>] Phase 01 - Requirements  BLOCKED",
-                "  blocked: why",
+                "  why: why",
                 '  then: phasegate resolve "how", and phasegate run',
             ],
         ),
-        ("cancelled", 1, ["feature 001-a: cancelled, round 2", "  [>] Phase 01 - Requirements", "  cancelled: why"]),
+        ("cancelled", 1, ["feature 001-a: cancelled, round 2", "  [>] Phase 01 - Requirements", "  why: why"]),
         ("completed", 1, ["feature 001-a: completed, round 2", "  [x] Phase 01 - Requirements  GATE-01 PASSED"]),
     ],
 )

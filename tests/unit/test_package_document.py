@@ -13,7 +13,7 @@ from phasegate.prompts.package_writer import Plan, write
 from phasegate.prompts.profiles import load_profile
 from phasegate.rules.planning import plan_packages, read_guidance
 from phasegate.rules.tasks import parse
-from phasegate.rules.work_package import Checks, Deliverables
+from phasegate.rules.work_package import Checks, Deliverables, problems
 from support.packages import LOGIN_FORM, LOGIN_REQUIREMENTS, login_plan, minimal
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "WP01.md"
@@ -345,3 +345,42 @@ def test_no_value_can_begin_a_section_or_a_placeholder() -> None:
     assert _headings(document)[1:] == SECTIONS[1:]
     assert "{{WP_ID}}" in document
     assert "# Task: WP01 — {{MISSION}} # x" in document
+
+
+REMOVING = """
+- [ ] 1.1 Write the new store
+  - File: src/store.py
+- [ ] 1.2 {title}
+  - File: src/store.py, src/old.py, src/older.py, tests/test_old.py
+  - Do: {do}
+  - Depends: 1.1
+"""
+
+
+@pytest.mark.demand("D2.a", "D8.a")
+@pytest.mark.parametrize(
+    ("title", "do", "gone"),
+    [
+        ("Use it", "Delete src/old.py and `src/older.py`.", {"src/old.py", "src/older.py"}),
+        ("Remove the old file src/old.py", "Callers use the store.", {"src/old.py"}),
+        ("Use it", "Delete old.py, then its test_old.py too. Remove test_old.py", {"src/old.py", "tests/test_old.py"}),
+        ("Use it", "Move src/old.py to src/store.py", {"src/old.py"}),
+        ("Use it", "Remove the login from src/old.py", set()),
+        ("Use it", "Deleting is for another task: src/old.py stays", set()),
+    ],
+)
+def test_a_file_that_a_task_deletes_is_in_scope_and_must_exist_no_more(title: str, do: str, gone: set[str]) -> None:
+    tasks = parse(REMOVING.format(title=title, do=do), read_yaml)
+    assert tasks.findings == []
+    (package,) = plan_packages(tasks.tasks, "001-x")
+    every = {"src/store.py", "src/old.py", "src/older.py", "tests/test_old.py"}
+    assert set(package.file_scope) == every
+    assert set(package.deliverables.all) == every - gone
+    assert [*problems(package)] == []
+
+
+@pytest.mark.demand("D2.a")
+def test_a_file_that_is_written_again_after_it_was_deleted_must_exist() -> None:
+    again = REMOVING.format(title="Delete src/old.py", do="-") + "- [ ] 1.3 Write it anew\n  - File: src/old.py\n"
+    (package,) = plan_packages(parse(again, read_yaml).tasks, "001-x")
+    assert "src/old.py" in package.deliverables.all

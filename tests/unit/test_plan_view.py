@@ -30,17 +30,17 @@ def test_the_drawing_shows_waves_edges_and_the_reason_for_each() -> None:
         package(4, "docs/form.md", after=("WP02",)),
     ]
     assert [*drawing(view_of(plan, {"WP01": "DONE"}))] == [
-        "001-a: 4 packages in 2 waves; a wave can run side by side",
-        "wave 1",
+        "001-a: 4 packages in 2 waves",
+        "wave 1: side by side",
         "  WP01  DONE        Do 1",
         "  WP02  PLANNED     Do 2",
-        "wave 2",
+        "wave 2: side by side",
         "  WP03  PLANNED     Do 3",
         "        |-- after WP01: depends on it",
         "        `-- after WP02: both may change src/app.py",
         "  WP04  PLANNED     Do 4",
         "        `-- after WP02: depends on it; both may change docs/form.md",
-        "2 overlaps of scope; the later package waits for the earlier",
+        "2 overlaps of scope: the later package waits for the earlier",
     ]
 
 

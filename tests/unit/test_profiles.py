@@ -148,3 +148,35 @@ def test_a_profile_knows_its_reports_tests_and_litter(name: str) -> None:
     assert profile.coverage_reports
     assert profile.test
     assert set(profile.litter) & set(LITTER) or name == "go"
+
+
+BUILDABLE = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "x"\n'
+
+
+@pytest.mark.demand("D8.h", "D8.i")
+@pytest.mark.parametrize(
+    ("root", "installs"),
+    [
+        ({}, ""),
+        ({"pyproject.toml": BUILDABLE}, ""),
+        ({"pyproject.toml": BUILDABLE + "dependencies = []\n"}, ""),
+        ({"pyproject.toml": BUILDABLE, "requirements.txt": "# none yet\n\n"}, ""),
+        ({"pyproject.toml": BUILDABLE + 'dependencies = ["click"]\n'}, "-e ."),
+        ({"pyproject.toml": BUILDABLE + 'dynamic = ["dependencies"]\n'}, "-e ."),
+        ({"pyproject.toml": BUILDABLE + '[project.optional-dependencies]\ntest = ["pytest"]\n'}, "-e '.[test]'"),
+        ({"pyproject.toml": BUILDABLE + "[project.optional-dependencies]\ntest = []\n"}, ""),
+        ({"requirements.txt": "# pinned\nclick==8.1\n"}, "-r requirements.txt"),
+        ({"setup.py": ""}, "-e ."),
+    ],
+)
+def test_a_python_project_that_declares_no_dependencies_needs_no_setup(root: dict[str, str], installs: str) -> None:
+    profile = load_profile("python")
+    assert set(root) - {"setup.py"} <= files_asked(profile)
+    found = commands_of(profile, root, Checks()).get("setup", "")
+    assert found.partition("pip install -q ")[2] == installs
+
+
+def test_the_tests_of_a_python_project_find_its_src_folder() -> None:
+    profile = load_profile("python")
+    assert commands_of(profile, {"src": ""}, Checks())["test"] == "PYTHONPATH=src python3 -m pytest -q"
+    assert commands_of(profile, {"tests": ""}, Checks())["test"] == "python3 -m pytest -q"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from phasegate.agents.port import AgentEvent, AgentReport, Ending, Finished, Launch, Reading, Task
+from phasegate.agents.port import AgentEvent, AgentReport, Ending, Finished, HearsErrors, Launch, Reading, Task
 from phasegate.agents.secret_values import secrets_of
 from phasegate.agents.sign_in import SignIn
 from phasegate.agents.spool import Spool, place_commands
@@ -48,7 +48,8 @@ def job_request(
     programs = folder / "bin"
     place_commands(programs, spool.folder)
     _place(launch, folder / "home")
-    env = {**launch.default_env, **scrubbed(launch.pass_env, launch.env)}
+    own = {name: str(folder / "home" / path) for name, path in launch.home_paths.items()}
+    env = {**launch.default_env, **scrubbed(launch.pass_env, {**launch.env, **own})}
     context = (Path(path) for path in task.envelope.context_paths)
     return Request(
         argv=launch.argv,
@@ -95,18 +96,22 @@ def run_agent(job: Job, reading: Reading, on_event: OnEvent | None = None) -> Ra
 
 
 class _Ear:
-    """Cuts stdout into lines for a reading."""
+    """Cuts stdout into lines for a reading, and stderr too for one that wants it."""
 
     def __init__(self, reading: Reading, on_event: OnEvent | None) -> None:
         self._reading = reading
         self._on_event = on_event
         self._lines = Lines()
+        self._error_lines = Lines()
         self._rest: list[bytes] = []
 
     def hear(self, stream: Stream, chunk: bytes) -> None:
         if stream is Stream.STDOUT:
             for line in self._lines.feed(chunk):
                 self._take(line)
+        elif isinstance(self._reading, HearsErrors):
+            for line in self._error_lines.feed(chunk):
+                self._tell_all(self._reading.error_line(line.decode("utf-8", "replace")))
 
     def skipped_lines(self) -> int:
         self._rest = self._lines.rest()
@@ -119,7 +124,10 @@ class _Ear:
                 self._take(line)
 
     def _take(self, line: bytes) -> None:
-        for event in self._reading.line(line.decode("utf-8", "replace")):
+        self._tell_all(self._reading.line(line.decode("utf-8", "replace")))
+
+    def _tell_all(self, events: Iterable[AgentEvent]) -> None:
+        for event in events:
             if self._on_event is not None:
                 self._tell(event, self._on_event)
 

@@ -57,4 +57,7 @@ def own_files(repository: Path, command: Sequence[str]) -> tuple[str, ...]:
 
 def _own_file(repository: Path, argument: str) -> str:
     path = repository / argument
-    return str(path) if not argument.startswith("-") and path.is_file() else argument
+    try:
+        return str(path) if not argument.startswith("-") and path.is_file() else argument
+    except OSError:  # too long to be a name
+        return argument

@@ -16,9 +16,10 @@ from phasegate.agents.program import ROUTES, Account, launch_of, model_option, s
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
 
 ACCOUNT = Account(
-    variables=(
-        *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"),
-        *("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
+    keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    settings=(
+        *("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"),
+        *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
     ),
     sign_in_files=(".gemini/oauth_creds.json", ".gemini/google_accounts.json"),
     sign_in="Sign in with `gemini`, or set GEMINI_API_KEY.",
@@ -46,11 +47,16 @@ _ENV = {
     "GEMINI_TELEMETRY_ENABLED": "false",
     "NODE_TLS_REJECT_UNAUTHORIZED": "1",
 }
+# As settings of the system: those of the project go before those of a person, and may name commands to be run.
+_SETTINGS_FILE = ".gemini/system.json"
 _SETTINGS = {
     "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False, "maxAttempts": 3},
     "advanced": {"ignoreLocalEnv": True},
     "privacy": {"usageStatisticsEnabled": False},
     "telemetry": {"enabled": False},
+    "hooksConfig": {"enabled": False},
+    "tools": {"discoveryCommand": "", "callCommand": "", "sandbox": False},
+    "mcp": {"serverCommand": ""},
 }
 _TRY = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
 _LOOP = "Loop detected"
@@ -65,16 +71,22 @@ class Gemini:
 
     def launch(self, task: Task) -> Launch:
         permissions = "yolo" if task.caged else "auto_edit"
-        arguments = ("-o", "stream-json", "--approval-mode", permissions, *model_option(task, "-m"))
+        # Only a server of this name may run: there is none, and a project cannot guess it and have one.
+        servers = ("--allowed-mcp-server-names", f"none-{task.envelope.job_id}")
+        arguments = ("-o", "stream-json", *servers, "--approval-mode", permissions, *model_option(task, "-m"))
         launch = launch_of(
             task,
             ACCOUNT,
             self.default_command,
             arguments,
             env=_ENV,
-            home_files={".gemini/settings.json": settings_file({**_SETTINGS, **_sign_in(os.environ)})},
+            home_files={_SETTINGS_FILE: settings_file({**_SETTINGS, **_sign_in(os.environ)})},
         )
-        return msgspec.structs.replace(launch, default_env=dict.fromkeys(_FILLED, ""))
+        return msgspec.structs.replace(
+            launch,
+            default_env=dict.fromkeys(_FILLED, ""),
+            home_paths={"GEMINI_CLI_SYSTEM_SETTINGS_PATH": _SETTINGS_FILE},
+        )
 
     def reading(self, task: Task, talk: Talk) -> Reading:
         return _Reading(Heard(task.phase, talk), task.checkout)

@@ -11,10 +11,11 @@ from phasegate.agents.api_error import Trouble
 from phasegate.agents.heard import Heard, decoded, report_of_stream
 from phasegate.agents.port import AgentEvent, AgentReport, EventKind, Finished, Launch, Reading, Talk, Task, Usage
 from phasegate.agents.program import Account, launch_of, model_option
-from phasegate.agents.tool_use import ToolInput, tool_use
+from phasegate.agents.tool_use import ToolInput, notice, tool_use
+from phasegate.errors import ConfigError
 
 ACCOUNT = Account(
-    variables=(
+    keys=(
         *("OPENCODE_CONFIG_CONTENT", "OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"),
         *("GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY", "DEEPSEEK_API_KEY"),
     ),
@@ -23,6 +24,7 @@ ACCOUNT = Account(
 )
 _ENV = {
     "OPENCODE_DISABLE_PROJECT_CONFIG": "1",  # `opencode.json` of the project could send the key elsewhere
+    "OPENCODE_PURE": "1",  # no plugins: those of the project's `.opencode` are programs
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
     "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
@@ -30,6 +32,10 @@ _ENV = {
     "OPENCODE_DISABLE_SHARE": "1",
 }
 _NO_SHELL = {"OPENCODE_PERMISSION": '{"bash":{"*":"deny","git add *":"allow","git commit *":"allow"}}'}
+_ERRORS_ON_STDERR = ("--print-logs", "--log-level", "ERROR")
+_STREAM_ERROR, _ITS_OWN, _CAUSE = 'message="stream error"', " small=false ", 'error.error="'
+PATIENCE_S = 120.0  # it waits as long as a rate limit lasts, hours maybe: we wait better
+LONGEST_LOG_LINE = 4_000
 _MOST_EMPTY_STEPS = 5  # a model whose stream is cut is asked again and again, without end
 
 
@@ -40,12 +46,25 @@ class OpenCode:
     version_arguments = ("--version",)
 
     def launch(self, task: Task) -> Launch:
-        arguments = ("run", "--format", "json", "--auto", *model_option(task, "-m"))
+        _refuse_plugins(task.checkout)
+        arguments = ("run", "--format", "json", "--auto", *_ERRORS_ON_STDERR, *model_option(task, "-m"))
         env = _ENV if task.caged else {**_ENV, **_NO_SHELL}
         return launch_of(task, ACCOUNT, self.default_command, arguments, env=env)
 
     def reading(self, task: Task, talk: Talk) -> Reading:
         return _Reading(Heard(task.phase, talk), task.checkout)
+
+
+def _refuse_plugins(checkout: Path) -> None:
+    """Plugins of a project are programs that start together with it and see its key, and no switch keeps them out."""
+    folders = [path for name in ("plugin", "plugins") if (path := checkout / ".opencode" / name).exists()]
+    names = [f"{folder}opencode.{kind}" for folder in ("", ".opencode/") for kind in ("json", "jsonc")]
+    settings = [path for name in names if (path := checkout / name).is_file() and b"plugin" in path.read_bytes()]
+    if found := [*folders, *settings]:
+        raise ConfigError(
+            f"opencode would run the plugins of this repository: {found[0].relative_to(checkout)}",
+            "Use another agent here, or remove them from the branch that the work starts from.",
+        )
 
 
 class _Cache(msgspec.Struct, frozen=True):
@@ -136,6 +155,15 @@ class _Reading:
                 return self._finish(part)
             case _Error(error):
                 return self._fail(error)
+
+    def error_line(self, text: str) -> Iterable[AgentEvent]:
+        """That it tries again, and why, stands in its log alone."""
+        line, _, cause = text[:LONGEST_LOG_LINE].partition(_CAUSE)
+        if not cause or _STREAM_ERROR not in line or _ITS_OWN not in line:  # titles are asked for besides
+            return ()
+        self._heard.retrying = Trouble(f"temporarily no answer from its model: {cause.partition(chr(34))[0]}")
+        self._heard.stop_unless_it_gets_on(PATIENCE_S)
+        return (notice(cause, failed=True),)
 
     def report(self, finished: Finished) -> AgentReport:
         trouble = self._heard.trouble

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from phasegate.agents.envelope import Envelope
+from phasegate.rules.scope import Scope
+
+NOTHING = Scope(())
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
@@ -39,6 +42,7 @@ class Task(msgspec.Struct, frozen=True):
     workflow_phase: str = ""  # the key, such as 06-implementation
     round: int = 1
     caged: bool = False  # a sandbox holds it: where none does, the program's own permissions must
+    scope: Scope = NOTHING  # what it may change; for the harnesses that are asked before it happens
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -52,6 +56,7 @@ class Launch(msgspec.Struct, frozen=True):
     pass_env: tuple[str, ...] = ()  # names whose values come from our own environment, never from a file
     readable: tuple[Path, ...] = ()  # besides what the program itself needs
     home_files: Mapping[str, bytes] = {}  # placed in the job's own HOME before the start
+    home_paths: Mapping[str, str] = {}  # variables that name one of these files, by its name
     sign_in_files: tuple[str, ...] = ()  # of the person's home: lent to the job, under the same names
     keep_stdin_open: bool = False  # for a conversation: the reading goes on with `Talk.send`
 
@@ -147,6 +152,14 @@ class Reading(Protocol):
 
     def report(self, finished: Finished) -> AgentReport:
         """What the run brought. Exit status 0 alone is never success where the agent has a protocol."""
+
+
+@runtime_checkable
+class HearsErrors(Protocol):
+    """A reading that also wants to know, live, what is said on stderr: some tell of their waiting there alone."""
+
+    def error_line(self, text: str) -> Iterable[AgentEvent]:
+        """Take in one line of stderr. No line may make it raise."""
 
 
 class Harness(Protocol):

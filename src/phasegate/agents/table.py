@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from phasegate.agents.acp import Acp
 from phasegate.agents.claude_code import ClaudeCode
 from phasegate.agents.codex import Codex
 from phasegate.agents.command import Command
@@ -16,6 +17,7 @@ from phasegate.agents.scripted import Scripted
 from phasegate.errors import ConfigError
 
 HARNESSES: Mapping[str, Harness] = {
+    "acp": Acp(),
     "claude_code": ClaudeCode(),
     "codex": Codex(),
     "gemini": Gemini(),

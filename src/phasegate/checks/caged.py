@@ -9,15 +9,17 @@ from phasegate.cage.job import Job
 from phasegate.cage.level import Level
 from phasegate.cage.probe import choose
 from phasegate.cage.request import Request
+from phasegate.cage.stopping import Stop
 from phasegate.checks.plan import Command, Ran
 
 
 class CagedRunner:
     """Runs commands one after the other. They share a home folder: what the setup left there, the tests may need."""
 
-    def __init__(self, folder: Path, tag: str, wanted: Level | None = None) -> None:
+    def __init__(self, folder: Path, tag: str, wanted: Level | None = None, stop: Stop | None = None) -> None:
         """`folder` is for their home and temporary files; `wanted` None takes the strongest level that holds."""
         self._folder, self._tag, self._wanted = folder, tag, wanted
+        self._stop = stop or Stop()
         self._runs = 0
 
     def __call__(self, command: Command, /) -> Ran:
@@ -33,7 +35,7 @@ class CagedRunner:
             timeout_s=command.timeout_s,
             writable=(command.cwd,),
         )
-        outcome = Job(request).run()
+        outcome = self._stop.run(Job(request))
         return Ran(
             exit_status=outcome.exit_code,
             stdout=outcome.stdout.text,

@@ -262,6 +262,9 @@ def _fault(purpose: str, ran: Ran) -> Fault:
 def _failure(purpose: str, line: str, ran: Ran) -> tuple[str, str]:
     """What happened and what to do, for a command that did not end well."""
     shown = one_line(line)
+    if purpose is Purpose.SETUP and _fault(purpose, ran) is Fault.NETWORK:
+        remedy = f'Connect, or set `setup = ""` in [checks.PROFILE] of phasegate.toml if `{shown}` is not needed.'
+        return "the setup could not reach the network", remedy
     if ran.timed_out:
         return f"it ran out of time after {ran.duration_s:.0f} s", f"Make `{shown}` faster, or split the package."
     if ran.exit_status is None:

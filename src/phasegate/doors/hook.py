@@ -26,7 +26,7 @@ def wrapped(block: str, form: str | None) -> str:
     """The block as an agent program's hook must print it: a JSON object. Printable ASCII needs little escaping."""
     if form is None:
         return block
-    escaped = block.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escaped = block.removesuffix("\n").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'{{"{FORMS[form]}": "{escaped}"}}\n'
 
 

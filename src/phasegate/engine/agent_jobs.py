@@ -13,12 +13,12 @@ from pathlib import Path
 from threading import Event as Cancelled
 from typing import NamedTuple, Protocol
 
-from phasegate.engine.briefing import brief
+from phasegate.engine.briefing import agent_for, brief
 from phasegate.engine.claims import claimed
 from phasegate.engine.crew import Came, Crew
-from phasegate.engine.jobs import Assigned, Ended, discard_home, run_job, started_row
+from phasegate.engine.jobs import Assigned, Ended, clear_away, run_job, started_row
 from phasegate.engine.project import now
-from phasegate.engine.staffing import clock, member_for
+from phasegate.engine.staffing import clock
 from phasegate.engine.workplace import Workplace, expect_saved
 from phasegate.errors import PhasegateError
 from phasegate.record.row_events import job_ended, job_started
@@ -96,7 +96,7 @@ class AgentJobs:
         """Close the jobs that are open on record and that nobody runs any more; what they left is saved."""
         lost = self._record.run.open_jobs
         for job in lost:
-            discard_home(self._place.project, job.job)
+            clear_away(self._place.project, job.job)
             if job.role == Step.IMPLEMENT:
                 self._place.renew(job.agent_index)
         if lost:
@@ -133,7 +133,7 @@ class AgentJobs:
         resting = self._place.store.resting(time.time())
         if not resting:
             return False
-        member = member_for(self._place.project, action.step, self._place.phase, self._agent, resting)
+        member = agent_for(self._place, action.step, self._agent, resting)
         until_s = resting.get(member.name, 0.0)
         if until_s and self._told_until_s.get(member.name) != until_s:
             self._told_until_s[member.name] = until_s

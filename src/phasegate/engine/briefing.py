@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
+from phasegate.agents.port import NOTHING
 from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
 from phasegate.engine.jobs import Assigned
 from phasegate.engine.project import new_id
-from phasegate.engine.staffing import member_for
+from phasegate.engine.staffing import Member, member_for
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
@@ -18,9 +19,14 @@ from phasegate.rules.package_run import Action, Run, Step
 from phasegate.workspace.log import diff_text
 
 
+def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Mapping[str, float]) -> Member:
+    """The agent that implements, or that reviews: an entry for the phase names the one that implements."""
+    return member_for(place.project, step, place.phase if step is Step.IMPLEMENT else "", wanted, resting)
+
+
 def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
     """A new job for what is to be done next, in this folder."""
-    member = member_for(place.project, action.step, place.phase, wanted, place.store.resting(time.time()))
+    member = agent_for(place, action.step, wanted, place.store.resting(time.time()))
     job, slug = new_id(), place.package.feature_slug
     document = folder / place.document_name
     document.write_text(place.document, encoding="utf-8")
@@ -42,6 +48,7 @@ def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str 
         paths=tuple(place.blobs_of(place.start())),
         context=tuple(one.path for one in _documents(place, folder)),
         share=share,
+        scope=place.scope(action.owed.agent_index) if action.step is Step.IMPLEMENT else NOTHING,
     )
 
 

@@ -56,12 +56,17 @@ def hold_against(
 ) -> tuple[Event, ...]:
     """Compare what was said in a round with what is: an event for each job that said what is not so."""
     found = [(one, claims) for one in _of_round(place, round_) if (claims := _false(place, one, checker, evidence))]
-    told = [note("claim", AGENT=one.agent, CLAIM=said, TRUTH=truth) for one, claims in found for said, truth in claims]
+    told = [_told(place, one, claim) for one, claims in found for claim in claims]
     for remark in told:
         say(remark)
     place.claims_file(round_).write_text("".join(f"- {remark}\n" for remark in told), encoding="utf-8")
     wrong = (_Falsely(one.package, round_, one.said.job_id, one.agent, tuple(claims)) for one, claims in found)
     return tuple(Event(FALSE, msgspec.json.encode(one)) for one in wrong)
+
+
+def _told(place: Workplace, one: _Claimed, claim: FalseClaim) -> str:
+    who = f"{one.agent} (agent {one.agent_index})" if place.count > 1 else one.agent
+    return note("claim", AGENT=who, CLAIM=claim.claim, TRUTH=claim.truth)
 
 
 def _of_round(place: Workplace, round_: int) -> list[_Claimed]:

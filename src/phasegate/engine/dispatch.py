@@ -10,9 +10,12 @@ from collections.abc import Callable
 from threading import Event as Cancelled
 from typing import NamedTuple
 
+from phasegate.cage.level import Level
+from phasegate.cage.probe import holding
 from phasegate.engine.agent_jobs import AgentJobs, Progress
 from phasegate.engine.claims import hold_against
 from phasegate.engine.harvesting import take_over
+from phasegate.engine.jobs import wanted_level
 from phasegate.engine.merging import merge
 from phasegate.engine.packages import PackageJournal, Planned, phase_of_packages, refuse_unready
 from phasegate.engine.project import Project, new_id, now
@@ -84,7 +87,7 @@ def dispatch(
         place = Workplace(project, store, one, max(package.num_agents, settings.num_agents), phase)
         limits = Limits(project.config.run.max_review_cycles, settings.max_retries, place.count)
         record = _Record(place, PackageJournal(store, package, limits), say, show or (lambda _: None))
-        jobs = AgentJobs(place, trails, record, agent, cancelled or Cancelled())
+        jobs = AgentJobs(place, trails, record, agent, cancelled or project.stop)
         try:
             return _Dispatch(place, record, jobs).carry_on()
         finally:
@@ -140,6 +143,7 @@ class _Dispatch:
 
     def carry_on(self) -> Report:
         self._pick_up()
+        self._say_what_does_not_hold()
         self._record.show()
         while self._record.run.step is not Step.STOP:
             self._jobs.stop_if_cancelled()
@@ -161,6 +165,14 @@ class _Dispatch:
         self._jobs.give_up("the dispatcher died before its end")
         if self._record.run.state is State.BLOCKED:
             self._record(Resolved("dispatched again by a person"))
+
+    def _say_what_does_not_hold(self) -> None:
+        """A person should know that nothing holds an agent back, unless they asked for it."""
+        found = holding(Level.WORKTREE)
+        if wanted_level(self._place.project) is None and not found.holds:
+            self._record.say(
+                f"no sandbox holds here ({found.why_not}): what agents change elsewhere is found afterwards"
+            )
 
     def _prepare(self) -> None:
         place = self._place

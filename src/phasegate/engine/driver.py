@@ -6,10 +6,9 @@ begins. Whoever kills this at any moment is followed by one that goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from threading import Event as Cancelled
 from threading import Thread
 from typing import NamedTuple
 
@@ -58,15 +57,13 @@ def at_work(project: Project, store: Store, slug: str, command: str) -> Iterator
             store.anchor()
 
 
-def drive(
-    project: Project, store: Store, slug: str, wishes: Wishes | None = None, cancelled: Cancelled | None = None
-) -> Feature:
-    """Carry a feature on; where it stands when nothing more can be done without a person."""
+def drive(project: Project, store: Store, slug: str, wishes: Wishes | None = None) -> Feature:
+    """Carry a feature on; where it stands when nothing more can be done without a person. `project.stop` ends it."""
     with (
         at_work(project, store, slug, f"run {slug}") as journal,
         Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
     ):
-        return _Drive(project, store, trails, journal, wishes or Wishes(), cancelled or Cancelled()).go()
+        return _Drive(project, store, trails, journal, wishes or Wishes()).go()
 
 
 class _Drive:
@@ -77,11 +74,10 @@ class _Drive:
         trails: Trails,
         journal: FeatureJournal,
         wishes: Wishes,
-        cancelled: Cancelled,
     ) -> None:
         self._project, self._store, self._journal = project, store, journal
-        self._wishes, self._cancelled = wishes, cancelled
-        self._phase = PhaseSteps(project, store, trails, journal, wishes.agent, cancelled)
+        self._wishes = wishes
+        self._phase = PhaseSteps(project, store, trails, journal, wishes.agent)
 
     @property
     def _feature(self) -> Feature:
@@ -147,12 +143,20 @@ class _Drive:
                 else:
                     self._journal.record(_as_event(came.result))
         except BaseException:
-            self._cancelled.set()
-            for thread in running.values():
-                thread.join()
+            self._end(running.values())
             raise
         if failure is not None:
             raise failure
+
+    def _end(self, threads: Iterable[Thread]) -> None:
+        """End what still runs. A wish of our own goes with it: the project may be used again."""
+        stop = self._project.stop
+        is_wished = stop.is_set()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        if not is_wished:
+            stop.clear()
 
     def _is_due(self) -> bool:
         return any(action.step is Step.PACKAGES for action in decide(self._feature))
@@ -161,8 +165,8 @@ class _Drive:
         names = [name for action in decide(self._feature, running) for name in action.packages]
         fresh = [name for name in names if self._feature.packages[name] is not State.DOING]
         ended = [end for name in names if name not in fresh and (end := self._end_unseen(name)) is not None]
-        if fresh or ended:
-            self._journal.record(*(PackageStarted(name) for name in fresh), *ended)
+        for event in (*(PackageStarted(name) for name in fresh), *ended):
+            self._journal.record(event)
         gone = {end.package for end in ended}
         return tuple(name for name in names if name not in gone)
 
@@ -197,14 +201,14 @@ class _Drive:
                 one,
                 agent=self._wishes.agent,
                 say=lambda line: None,
-                cancelled=self._cancelled,
+                cancelled=self._project.stop,
             )
             ends.put(_Came(name, report))
         except BaseException as error:  # the thread that waits raises it
             ends.put(_Came(name, error))
 
     def _stop_if_cancelled(self) -> None:
-        if self._cancelled.is_set():
+        if self._project.stop.is_set():
             raise KeyboardInterrupt
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
-from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished, Harness, Task, Usage
+from phasegate.agents.port import NOTHING, AgentConfig, AgentReport, Ending, Finished, Harness, Task, Usage
 from phasegate.agents.sign_in import lent
 from phasegate.agents.spool import Spool
 from phasegate.agents.table import harness_of
@@ -22,6 +22,7 @@ from phasegate.cage.job import Job
 from phasegate.cage.level import Level
 from phasegate.cage.probe import choose
 from phasegate.cage.request import Request
+from phasegate.cage.sweep import end_tagged
 from phasegate.config import Agent
 from phasegate.config.settings import Sandbox
 from phasegate.engine.live import LiveTrail, used
@@ -39,6 +40,7 @@ from phasegate.rules.answer import Answer, blockers_in, parse_answer
 from phasegate.rules.budget import Piece
 from phasegate.rules.package_run import End
 from phasegate.rules.result import Response, check_result
+from phasegate.rules.scope import Scope
 from phasegate.rules.spending import Caps, reached
 from phasegate.rules.trail import Action, Done, Source, Value
 from phasegate.rules.work_package import WorkPackage
@@ -67,6 +69,8 @@ class Assigned(NamedTuple):
     context: tuple[Path, ...] = ()  # the documents that the envelope names
     share: Share | None = None
     documents: tuple[str, ...] = ()  # to be written by a planner: their skeletons are in the prompt
+    scope: Scope = NOTHING  # what it may change
+    prompt: str = ""  # the whole of it, where it is not put together from the parts above
 
     @property
     def work_id(self) -> str:
@@ -97,7 +101,7 @@ def run_job(
 ) -> Ended:
     """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
     if (full := _cap_reached(project, store, assigned)) is not None:
-        return _not_started(assigned, started, *full)
+        return _not_started(trails, assigned, started, *full)
     folder = project.jobs / assigned.job
     folder.mkdir(parents=True, mode=0o700)
     harness = harness_of(assigned.settings.harness)
@@ -131,7 +135,7 @@ def run_job(
             announce(cage)  # whoever started this may stop it from another thread
             note = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, now(), done))
             report, finished = run_agent(cage, harness.reading(task, cage), note)
-    ended = _judged(assigned, report, finished)
+    ended = _judged(assigned, report, finished, _has_a_stand_in(store, assigned))
     if watch is not None and (changed := watch.changes()):
         ended = _strayed(ended, changed)
     seal = _note_end(trails, assigned, ended)
@@ -144,17 +148,27 @@ def _cap_reached(project: Project, store: Store, assigned: Assigned) -> tuple[st
     return reached(caps, store.spent(assigned.feature), store.spent())
 
 
-def _not_started(assigned: Assigned, started: JobRow, reason: str, key: str) -> Ended:
-    """A hard cap is reached: nothing more is started before a person has raised it."""
+def _not_started(trails: Trails, assigned: Assigned, started: JobRow, reason: str, key: str) -> Ended:
+    """A hard cap is reached: nothing more is started before a person has raised it. Its trail says so."""
     remedy = f"raise {key} in [limits] of phasegate.toml if you want to go on, then resolve"
-    nothing = Finished(None, "", "")
+    reason = f"a limit is reached: {reason}"
+    trails.open(assigned.feature, assigned.job)
+    told = {"text": f"not started: {reason}"}
+    trails.write(assigned.job, now(), Done("phasegate", Action.NOTICE, Source.OBSERVED, told))
+    rows = (
+        job_ended(started._replace(ended=now(), outcome=str(End.BLOCKED))),
+        trail_sealed(trails.close(assigned.job)),
+    )
     answer = parse_answer("", assigned.phase)
-    row = job_ended(started._replace(ended=now(), outcome=str(End.BLOCKED)))
-    return Ended(End.BLOCKED, f"a limit is reached: {reason}", remedy, False, answer, nothing, (row,))
+    return Ended(End.BLOCKED, reason, remedy, False, answer, Finished(None, "", ""), rows)
 
 
-def discard_home(project: Project, job: str) -> None:
-    """Remove the home of a job that nobody saw the end of: a sign-in that was lent to it may still lie there."""
+def clear_away(project: Project, job: str) -> None:
+    """End what lives on of a job that nobody saw the end of: two agents must not work in one place.
+
+    Its home goes too: a sign-in that was lent to it may still lie there.
+    """
+    end_tagged(job)
     shutil.rmtree(project.jobs / job / "home", ignore_errors=True)
 
 
@@ -178,13 +192,17 @@ def started_row(assigned: Assigned) -> JobRow:
 
 
 def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder: Path) -> Path:
+    path = folder / "prompt.xml"
+    path.write_text(assigned.prompt or _assembled(project, assigned, harness), encoding="utf-8")
+    return path
+
+
+def _assembled(project: Project, assigned: Assigned, harness: Harness) -> str:
     template = assigned.settings.template or harness.template
     request = PromptRequest(
         template, assigned.phase, assigned.instructions, project.root, assigned.paths, assigned.documents
     )
-    path = folder / "prompt.xml"
-    path.write_text(assemble(request, assigned.pieces).prompt.to_xml(), encoding="utf-8")
-    return path
+    return assemble(request, assigned.pieces).prompt.to_xml()
 
 
 def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) -> Task:
@@ -210,13 +228,23 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
         phase=assigned.phase,
         workflow_phase=assigned.workflow_phase,
         round=assigned.round,
+        scope=assigned.scope,
     )
 
 
-def _judged(assigned: Assigned, report: AgentReport, finished: Finished) -> Ended:
+def _has_a_stand_in(store: Store, assigned: Assigned) -> bool:
+    """Whether another agent goes on while this one rests."""
+    fallback = assigned.settings.fallback
+    return fallback is not None and fallback not in store.resting(time.time())
+
+
+def _judged(assigned: Assigned, report: AgentReport, finished: Finished, has_a_stand_in: bool) -> Ended:
     """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7)."""
     answer = parse_answer(report.answer, assigned.phase, truncated=report.cut)
     end, reason, remediation = _verdict_on(assigned, report, finished, answer)
+    again_s = report.retry_at_s or 0.0
+    if report.ending is Ending.RATE_LIMITED and end is End.TRANSIENT and again_s > time.time():
+        end, reason, remediation = _at_a_limit(reason, again_s, has_a_stand_in)
     if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
         end, reason = End.FAILED, f"it ran out of time after {finished.duration_s:.0f} s: {reason}"
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
@@ -226,7 +254,10 @@ def _judged(assigned: Assigned, report: AgentReport, finished: Finished) -> Ende
 def _strayed(ended: Ended, changed: Sequence[str]) -> Ended:
     paths = ", ".join(changed[:MOST_NAMED]) + (f" and {len(changed) - MOST_NAMED} more" * (len(changed) > MOST_NAMED))
     reason = f"File scope violation: changed outside the worktree: {paths}"
-    remedy = "see who changed it, put it back, then resolve; a sandbox would have kept an agent from it"
+    remedy = (
+        "without a sandbox it cannot be told who did it: if it was you, dispatch again; if not, put it back first "
+        "(bubblewrap, once installed, keeps agents from it)"
+    )
     return ended._replace(end=End.BLOCKED, reason=reason, remediation=remedy)
 
 
@@ -239,8 +270,6 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
         return End.BLOCKED, response.blocked_reason or response.error or "it failed", response.remediation or ""
     if blockers := dict.fromkeys((*report.blockers, *answer.blockers, *blockers_in(finished.stderr))):
         return End.BLOCKED, "; ".join(blockers), ""
-    if report.ending is Ending.RATE_LIMITED and report.retry_at_s is not None:
-        return _at_a_limit(report.reason, report.retry_at_s)
     if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED):
         return End.TRANSIENT, report.reason, "wait, then dispatch again"
     if report.ending is not Ending.COMPLETED:
@@ -250,11 +279,11 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
     return (End.UNREADABLE, answer.reason, "") if answer.error else (End.DONE, "", "")
 
 
-def _at_a_limit(reason: str, retry_at_s: float) -> tuple[End, str, str]:
-    """A limit of the provider is waited for, if it is lifted soon enough."""
-    if retry_at_s - time.time() <= LONGEST_REST_S:
-        return End.LIMITED, reason, ""
-    until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="minutes")
+def _at_a_limit(reason: str, retry_at_s: float, has_a_stand_in: bool) -> tuple[End, str, str]:
+    """A limit of the provider is waited for, if it is lifted soon enough or another agent goes on meanwhile."""
+    until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="seconds")
+    if has_a_stand_in or retry_at_s - time.time() <= LONGEST_REST_S:
+        return End.LIMITED, f"{reason}; it rests until {until}", ""
     return End.FAILED, f"{reason}; it is lifted at {until} only", "resolve then, or give the agent a fallback"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from threading import Event as Cancelled
 
 from phasegate.engine.closing import feature_branches, put_away
 from phasegate.engine.dispatch import current_branch
@@ -19,10 +18,12 @@ from phasegate.record.lock import feature_lock, repository_lock
 from phasegate.record.reader import Reader
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
+from phasegate.record.view import write_view
 from phasegate.rules import lifecycle
 from phasegate.rules.decide import STEPS, Feature, Step, judged, take
 from phasegate.rules.feature_events import (
     Advanced,
+    Cancelled,
     Escalated,
     Happened,
     Limits,
@@ -30,9 +31,6 @@ from phasegate.rules.feature_events import (
     Resolved,
     Retried,
     Started,
-)
-from phasegate.rules.feature_events import (
-    Cancelled as CancelledEvent,
 )
 from phasegate.rules.finding import closest
 from phasegate.rules.gate import GateResult
@@ -67,14 +65,23 @@ def start(project: Project, store: Store, type_: str, description: str, agent: s
     return slug
 
 
-def chosen(reader: Reader, feature: str | None) -> str:
+def chosen(project: Project, store: Store, feature: str | None) -> str:
     """The feature that a command is about: the one asked for, else the one started or chosen last."""
-    workflows = recorded_workflows(reader)
+    workflows = recorded_workflows(store)
     last = next((one.feature for one in workflows if one.active), None)
     found = lifecycle.choose(workflows, feature, last)
     if isinstance(found, Refusal):
+        if workflows and last is None:
+            _show_end(project, store, workflows[0].feature)
         raise StateConflict(found.reason, found.hint)
     return found.feature
+
+
+def _show_end(project: Project, store: Store, slug: str) -> None:
+    """A death between the last record and its view leaves a workflow in state.json that nobody would go on with."""
+    with feature_lock(project.location.locks, slug, "show its end", now()):
+        feature = read_feature(store, slug)
+        write_view(project.root, feature.workflow if feature else None)
 
 
 def advance(project: Project, store: Store, slug: str) -> Feature:
@@ -99,7 +106,7 @@ def resolve(project: Project, store: Store, slug: str, how: str) -> Feature:
 
 def cancel(project: Project, store: Store, slug: str, reason: str) -> tuple[str, ...]:
     """End a workflow without a merge; the branches that are kept."""
-    feature = _ordered(project, store, slug, "cancel", CancelledEvent(reason))
+    feature = _ordered(project, store, slug, "cancel", Cancelled(reason))
     works = (*feature.packages, *feature.workflow.phases, "archive", "feature")
     put_away(project, slug, works)
     return tuple(feature_branches(project, slug, works))
@@ -121,7 +128,7 @@ def check_gate(project: Project, store: Store, slug: str) -> tuple[Feature, Gate
     ):
         feature = journal.feature
         open_feature(project.repository, slug, feature.base)  # nothing may have been carried out yet
-        steps = PhaseSteps(project, store, trails, journal, None, Cancelled())
+        steps = PhaseSteps(project, store, trails, journal, None)
         found = steps.at_the_gate()
         result = judged(feature, found)
         if feature.workflow.stage is Stage.WORKING and feature.todo[:1] == (Step.GATE,):

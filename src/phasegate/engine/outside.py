@@ -1,12 +1,15 @@
 """Where no sandbox holds: what changed outside of a checkout while an agent ran in it (D6.e).
 
-Other packages of the repository move their own branches meanwhile, and artifacts are written through us. All else that
-changed counts as the agent's: who did it cannot be told, and a person can look.
+Other packages of the repository move their own branches meanwhile, their agents write to their own checkouts, and
+artifacts are written through us. All else that changed counts as the agent's: who did it cannot be told, and a person
+can look. What cannot be seen here at all: a write into the checkout of a package that is in work at the same time. That
+package's own scope, checks and review are what stands against it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 from phasegate.engine.project import Project
 from phasegate.record.artifacts import SPECS_FOLDER
@@ -14,7 +17,8 @@ from phasegate.record.git_anchor import REF
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Package
 from phasegate.rules.work_package import State
-from phasegate.workspace.outside import changed_outside, look_outside
+from phasegate.workspace.checkout import list_checkouts
+from phasegate.workspace.outside import Sight, changed_outside, look_outside
 from phasegate.workspace.refs import BRANCHES, SAVED
 
 _IN_WORK = (State.DOING, State.FOR_REVIEW)
@@ -30,16 +34,32 @@ class Watch:
         for raw in (True, False):
             project.repository.place(raw=raw)  # made when it is first needed: not while we watch
         self._rows = self._packages()
-        self._before = look_outside(project.repository, self._unwatched())
+        self._checkouts = self._of_others()
+        self._before = self._look()
 
     def changes(self) -> list[str]:
         """The paths and refs that changed and are not ours."""
-        after = look_outside(self._project.repository, self._unwatched())
+        after = self._look()
         refs = {name.removeprefix("ref ") for name in self._before.keys() | after.keys() if name.startswith("ref ")}
         others = self._others_in_work()
         artifacts = tuple(f"{SPECS_FOLDER}/{slug}/{name}/" for slug, name in {self._mine, *others})
         found = changed_outside(self._before, after, [ref for ref in refs if self._is_ours(ref, others)])
-        return [change.path for change in found if not change.path.startswith(artifacts)]
+        busy = tuple(f"{self._worktrees}/{slug}-{name}{end}" for slug, name in others for end in ("/", "-agent"))
+        return [change.path for change in found if not change.path.startswith((*artifacts, *busy))]
+
+    def _look(self) -> Sight:
+        return look_outside(self._project.repository, self._unwatched(), self._checkouts)
+
+    def _of_others(self) -> dict[str, Path]:
+        """The checkouts of other packages. In those that are in work meanwhile, their own agents write."""
+        others = {f"{slug}-{work}" for slug, work in self._rows if (slug, work) != self._mine}
+        found = list_checkouts(self._project.repository)
+        named = {name: Path(record.folder) for name, record in found if name.partition("-agent")[0] in others}
+        return {f"{self._worktrees}/{name}": folder for name, folder in named.items()}
+
+    @property
+    def _worktrees(self) -> str:
+        return self._project.config.paths.worktrees
 
     def _is_ours(self, ref: str, others: Collection[tuple[str, str]]) -> bool:
         branches = {BRANCHES + name for slug, wp in others for name in (f"feat/{slug}", f"feat/{slug}-{wp}")}

@@ -21,6 +21,7 @@ from phasegate.rules.package_run import Happened, Limits, Prepared, Run, apply, 
 from phasegate.rules.phase import Work, phase_of
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
 
+MOST_LISTED = 20
 PLAN_LOADED, HAPPENED, ALLOWED = "plan.loaded", "package.happened", "scope.allowed"
 
 
@@ -95,7 +96,14 @@ def find_package(reader: Reader, wanted: str, feature: str | None) -> Planned:
     if found:
         slugs = ", ".join(one.package.feature_slug for one in found)
         raise ConfigError(f"several features have a {wanted}", f"choose one with --feature: {slugs}")
-    raise ConfigError(f"there is no package {wanted}", "load a plan first: phasegate plan load kitty-specs/NNN-name")
+    known = [f"{slug} {name}" for slug in reader.features() if slug for name in planned(reader, slug)]
+    hint = (
+        f"there are: {', '.join(known[:MOST_LISTED])}"
+        if known
+        else "load a plan: phasegate plan load kitty-specs/NNN-name"
+    )
+    where = f" in {feature}" if feature else ""
+    raise ConfigError(f"there is no package {wanted}{where}", hint)
 
 
 def allow_path(store: Store, package: WorkPackage, path: str, reason: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from phasegate.agents.port import NOTHING
 from phasegate.engine.context_documents import role_of_phase
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.jobs import Assigned
@@ -14,6 +15,7 @@ from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.decide import ROLES, Feature, Step
 from phasegate.rules.phase import Work
+from phasegate.rules.scope import Scope
 from phasegate.workspace.log import blobs_of, diff_text
 from phasegate.workspace.merge import fork_point
 
@@ -45,11 +47,16 @@ def brief(project: Project, feature: Feature, step: Step, folder: Path, commit: 
         pieces=tuple(_pieces(branch, feature, step, commit)),
         paths=tuple(path for path in blobs_of(project.repository, commit) if not _is_of_features(project, path)),
         documents=documents if step in (Step.WRITE, Step.ARCHIVE) else (),
+        scope=write_scope(project, branch, step) if step in (Step.WRITE, Step.ARCHIVE) else NOTHING,
     )
 
 
-def write_scope(branch: Branch, step: Step) -> tuple[str, ...]:
+def write_scope(project: Project, branch: Branch, step: Step) -> Scope:
     """What the writer of a step may change (W8)."""
+    return Scope(_writable(branch, step), lock_files=(), litter=project.config.run.tool_litter)
+
+
+def _writable(branch: Branch, step: Step) -> tuple[str, ...]:
     return (CHANGELOG, branch.folder) if step is Step.ARCHIVE else (branch.folder,)
 
 
@@ -69,7 +76,7 @@ def _facts(branch: Branch, feature: Feature, step: Step) -> Mapping[str, str]:
         "ROUNDS": str(feature.limits.revisions),
         "BASE": feature.base,
         "KIND": note(kind, PHASE=phase),
-        "SCOPE": ", ".join(write_scope(branch, step)),
+        "SCOPE": ", ".join(_writable(branch, step)),
         "NOTE": "\n".join(_notes(feature)),
     }
 

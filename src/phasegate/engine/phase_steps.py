@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import random
 import time
-from threading import Event as Cancelled
 
 from phasegate.engine.crew import Crew
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.feature_journal import FeatureJournal
-from phasegate.engine.jobs import Assigned, Ended, discard_home, run_job, started_row
+from phasegate.engine.jobs import Assigned, Ended, clear_away, run_job, started_row
 from phasegate.engine.phase_briefs import brief, write_scope
 from phasegate.engine.phase_checks import run_commands
 from phasegate.engine.planning import Plans, plan_findings
@@ -57,10 +56,9 @@ class PhaseSteps:
         trails: Trails,
         journal: FeatureJournal,
         agent: str | None,
-        cancelled: Cancelled,
     ) -> None:
         self._project, self._store, self._trails, self._journal = project, store, trails, journal
-        self._agent, self._cancelled = agent, cancelled
+        self._agent = agent
         self.branch = Branch(project, journal.feature.workflow.feature)
         self.steps = {
             Step.WRITE: self._write,
@@ -129,7 +127,7 @@ class PhaseSteps:
                 lambda announce: run_job(self._project, self._store, self._trails, assigned, row, announce),
             )
             while True:
-                if self._cancelled.is_set():
+                if self._project.stop.is_set():
                     raise KeyboardInterrupt
                 came = crew.wait(LOOK_EVERY_S)
                 if came is not None:
@@ -144,22 +142,22 @@ class PhaseSteps:
             member = member_for(self._project, ROLES[self._due], self._feature.phase.key, self._agent, resting)
             if member.name not in resting:
                 return member
-            if self._cancelled.wait(min(LONGEST_NAP_S, max(0.0, resting[member.name] - time.time()))):
+            if self._project.stop.wait(min(LONGEST_NAP_S, max(0.0, resting[member.name] - time.time()))):
                 raise KeyboardInterrupt
 
     def _back_off(self) -> None:
         if self._feature.retries:
             wait_s = back_off_s(self._feature.retries, random.random())  # noqa: S311 - jitter, no secret
-            if self._cancelled.wait(wait_s):
+            if self._project.stop.wait(wait_s):
                 raise KeyboardInterrupt
 
     def _give_up(self, job: str, why: str) -> None:
+        clear_away(self._project, job)
         found = find_checkout(self._project.repository, self._assignment)
         if found is not None and self._due in (Step.WRITE, Step.ARCHIVE):
             _expect_saved(start_over(found, self._terms()))
         row = self._store.job(job)
         rows = () if row is None else (job_ended(row._replace(ended=now(), outcome=str(End.LOST))),)
-        discard_home(self._project, job)
         self._journal.record(JobEnded(job, End.LOST, why), rows=rows)
 
     # --- what a writer left
@@ -190,7 +188,7 @@ class PhaseSteps:
     @property
     def _scope(self) -> Scope:
         step = Step.ARCHIVE if self._feature.closing else Step.WRITE
-        return Scope(write_scope(self.branch, step), lock_files=(), litter=self._project.config.run.tool_litter)
+        return write_scope(self._project, self.branch, step)
 
     def _take_over(self, checkout: Checkout, look: Observation) -> None:
         scope, work = self._scope, self._assignment.work

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+from phasegate.cage.stopping import Stop
 from phasegate.config import Config, load
 from phasegate.record.location import Location, locate
 from phasegate.record.recovery import recover
@@ -26,6 +27,7 @@ class Project(NamedTuple):
     repository: Repository
     location: Location
     config: Config
+    stop: Stop  # set when the run that uses this is to end
 
     @property
     def jobs(self) -> Path:
@@ -48,7 +50,7 @@ def open_project(start: Path, flags: Mapping[str, str] | None = None) -> Project
     """The repository around a folder."""
     location = locate(start, os.environ)
     config = load(location.root, os.environ, flags).config
-    return Project(location.root, open_repository(location.root), location, config)
+    return Project(location.root, open_repository(location.root), location, config, Stop())
 
 
 @contextmanager

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.checks.commits import Commit as NamedCommit
 from phasegate.checks.commits import unnamed_commits
+from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.packages import beginnings
 from phasegate.engine.project import Project
 from phasegate.errors import ConfigError
 from phasegate.prompts.feature_folder import is_document, read_feature
-from phasegate.record.reader import read_store
+from phasegate.record.reader import Reader, read_store
 from phasegate.record.state_file import find_state, read_state
 from phasegate.rules.board import workflow_of
 from phasegate.rules.feature import SPEC, Feature
+from phasegate.rules.feature_events import Merged
 from phasegate.rules.planning import kind_of
 from phasegate.rules.trace import Commit, Traced, Work, trace
 from phasegate.rules.work_package import WorkPackage, slug_is_safe
-from phasegate.workspace.log import blobs_of, commits_between, commits_up_to, paths_changed
+from phasegate.workspace.log import blobs_of, commits_naming, paths_changed
 from phasegate.workspace.refs import BRANCHES
-from phasegate.workspace.repository import is_ancestor, read_blobs, read_refs
+from phasegate.workspace.repository import commit_of, is_ancestor, read_blobs, read_refs
 
 LARGEST_TEST_CHARACTERS = 1_000_000
 
@@ -42,14 +44,16 @@ class Report(NamedTuple):
 
 def trace_feature(project: Project, slug: str) -> Report:
     """Follow the requirements of a feature."""
-    branches = _branches(project, slug)
+    reader = read_store(project.location)
+    branches = _branches(project, slug, reader)
     feature = _documents(project, slug, branches.get(f"feat/{slug}"))
     if feature.spec is None:
         raise ConfigError(
             f"{slug} has no {SPEC}: it is where requirements are", f"write {slug}/{SPEC}, see `spec check`"
         )
     packages = [reading.package for reading in feature.packages.values() if reading.package]
-    works = [_work(project, package, branches, base) for package, base in _with_beginnings(project, slug, packages)]
+    began = beginnings(reader, slug) if reader else {}
+    works = [_work(project, package, branches, began.get(package.work_package_id)) for package in packages]
     return Report(slug, trace(feature.spec.requirements, works), tuple(_problems(feature)))
 
 
@@ -78,9 +82,19 @@ def _known(project: Project) -> list[str]:
     return sorted({name for name in (*folders, *branches) if slug_is_safe(name)})
 
 
-def _branches(project: Project, slug: str) -> dict[str, str]:
+def _branches(project: Project, slug: str, reader: Reader | None) -> dict[str, str]:
+    """The branches of a feature. Those of a merged one are gone: then the merge stands for them."""
     refs = read_refs(project.repository, f"{BRANCHES}feat/{slug}", f"{BRANCHES}feat/{slug}-WP*")
-    return {ref.removeprefix(BRANCHES): commit for ref, commit in refs.items()}
+    found = {ref.removeprefix(BRANCHES): commit for ref, commit in refs.items()}
+    merged = _merged_at(reader, slug) if reader else None
+    if merged and f"feat/{slug}" not in found and commit_of(project.repository, merged):
+        found[f"feat/{slug}"] = merged
+    return found
+
+
+def _merged_at(reader: Reader, slug: str) -> str | None:
+    events = (read_happened(one.payload) for one in reader.events(slug) if one.kind == HAPPENED)
+    return next((event.commit for event in events if isinstance(event, Merged)), None)
 
 
 def _documents(project: Project, slug: str, head: str | None) -> Feature:
@@ -98,14 +112,6 @@ def _documents(project: Project, slug: str, head: str | None) -> Feature:
         for path, blob in wanted.items():
             (folder / path).write_bytes(contents[blob])
         return read_feature(folder)
-
-
-def _with_beginnings(
-    project: Project, slug: str, packages: Sequence[WorkPackage]
-) -> Iterator[tuple[WorkPackage, str | None]]:
-    reader = read_store(project.location)
-    began = beginnings(reader, slug) if reader else {}
-    return ((package, began.get(package.work_package_id)) for package in packages)
 
 
 def _work(project: Project, package: WorkPackage, branches: Mapping[str, str], base: str | None) -> Work:
@@ -130,10 +136,8 @@ def _commits(project: Project, package: WorkPackage, tip: str, base: str | None)
     the same number may have touched the same file.
     """
     repository, name = project.repository, package.work_package_id
-    if base is not None and is_ancestor(repository, base, tip):
-        logged = commits_between(repository, base, tip)
-    else:
-        logged = commits_up_to(repository, tip, naming=name)
+    since = base if base is not None and is_ancestor(repository, base, tip) else None
+    logged = commits_naming(repository, name, tip, since)
     unnamed = {commit.sha for commit in unnamed_commits(name, [NamedCommit(*commit) for commit in logged])}
     candidates = [Commit(*commit) for commit in logged if commit.id not in unnamed]
     changed, scope = paths_changed(repository, [commit.id for commit in candidates]), package.scope()

@@ -15,16 +15,18 @@ from phasegate.checks.commands import Bench
 from phasegate.checks.commits import Commit
 from phasegate.checks.evidence import Evidence, Outcome
 from phasegate.checks.manifest import Work, gather_evidence, take_baseline
-from phasegate.checks.plan import Plan
+from phasegate.checks.plan import Plan, Purpose
 from phasegate.checks.secrets import Added, added_lines
 from phasegate.checks.setup_cache import SetupCache
 from phasegate.config.settings import Checks as ProfileChecks
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.project import Project, new_id
+from phasegate.errors import EnvironmentUnavailable
 from phasegate.prompts.instructions import note
 from phasegate.prompts.profiles import all_profiles, load_profile
 from phasegate.record.durable import replace_file
 from phasegate.rules.profile import Profile, commands_of, detect, files_asked
+from phasegate.rules.retry import Fault, classify
 from phasegate.rules.work_package import COMMANDS, PROFILES, Checks, WorkPackage
 from phasegate.workspace.export import export
 from phasegate.workspace.log import blobs_of, commits_between
@@ -46,7 +48,15 @@ class Checker(NamedTuple):
         """What holds of a commit of the package."""
         self._export(commit)
         plan = self._plan()
-        return gather_evidence(plan, self._work(commit), self._runner(), self._baseline(plan), self._cache)
+        evidence = gather_evidence(plan, self._work(commit), self._runner(), self._baseline(plan), self._cache)
+        setup = evidence.check(Purpose.SETUP)
+        _refuse_offline(plan, setup.excerpt if setup and setup.outcome is Outcome.FAILED else None)
+        return evidence
+
+    @property
+    def tree(self) -> Path:
+        """The clean checkout that was checked last."""
+        return self._room / "tree"
 
     def run(self, commit: str, purposes: Collection[str], lines: Iterable[str] = ()) -> Evidence:
         """What commands of the project, and command lines of the person's own, say about a commit."""
@@ -58,11 +68,6 @@ class Checker(NamedTuple):
         return Evidence(tuple(checks))
 
     @property
-    def tree(self) -> Path:
-        """The clean checkout that was checked last."""
-        return self._room / "tree"
-
-    @property
     def _room(self) -> Path:
         name = f"{self.package.feature_slug}-{self.package.work_package_id}"
         return self.project.location.folder / "rooms" / name
@@ -72,7 +77,7 @@ class Checker(NamedTuple):
         return SetupCache(self.project.location.folder / "setups")
 
     def _runner(self) -> CagedRunner:
-        return CagedRunner(self._room / "job", f"check-{new_id()}", wanted_level(self.project))
+        return CagedRunner(self._room / "job", f"check-{new_id()}", wanted_level(self.project), self.project.stop)
 
     def _export(self, commit: str) -> None:
         self._room.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -89,8 +94,9 @@ class Checker(NamedTuple):
             return msgspec.json.decode(path.read_bytes(), type=Baseline)
         beginning = self._replace_room("beginning")
         export(self.project.repository, self.start, beginning / "tree", with_git=True)
-        runner = CagedRunner(beginning / "job", f"baseline-{new_id()}", wanted_level(self.project))
+        runner = CagedRunner(beginning / "job", f"baseline-{new_id()}", wanted_level(self.project), self.project.stop)
         baseline = take_baseline(plan, beginning / "tree", runner, self._cache)
+        _refuse_offline(plan, baseline.failed.get(Purpose.SETUP))
         path.parent.mkdir(mode=0o700, exist_ok=True)
         replace_file(path, msgspec.json.encode(baseline))
         remove_tree(beginning)
@@ -149,6 +155,16 @@ class Checker(NamedTuple):
                 old = contents[one.old.object_id] if one.old else None
                 assert one.new is not None
                 yield Added(one.path, added_lines(old, contents[one.new.object_id]), commit)
+
+
+def _refuse_offline(plan: Plan, output: str | None) -> None:
+    """A setup that could not reach the network says nothing about the work: no agent can mend it, a person can."""
+    if output is not None and classify(1, output) is Fault.NETWORK:
+        raise EnvironmentUnavailable(
+            f"the setup could not reach the network, so nothing was tested: {plan.commands.get(Purpose.SETUP, '')}",
+            'dispatch again when it can; if the tests need nothing installed, leave it out: setup = "" in the '
+            "[checks.PROFILE] table of phasegate.toml (python, typescript, ...), or in the package's checks",
+        )
 
 
 def profile_of(project: Project, named: str, root_files: Iterable[str]) -> Profile | None:

@@ -12,6 +12,7 @@ from phasegate.engine.project import Project
 from phasegate.engine.validation import profile_of
 from phasegate.errors import StateConflict
 from phasegate.record.store import Store
+from phasegate.rules.glob import is_pattern
 from phasegate.rules.scope import Scope
 from phasegate.rules.work_package import split
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
@@ -88,8 +89,13 @@ class Workplace:
         if share is None:
             return self.package.scope(allowed, self.litter)
         executable = [path for path in self.package.executable_files if path in share.deliverables]
-        aside = (self.document_name,)
-        return Scope(share.deliverables, executable=executable, exceptions=allowed, set_aside=aside, litter=self.litter)
+        aside, entries = (self.document_name,), (*share.deliverables, *(self._unshared() if index == 0 else ()))
+        return Scope(entries, executable=executable, exceptions=allowed, set_aside=aside, litter=self.litter)
+
+    def _unshared(self) -> list[str]:
+        """Files in scope that nobody is to deliver, such as those to be deleted: the first agent's."""
+        mine = [path for path in self.package.file_scope if not is_pattern(path) and not path.endswith("/")]
+        return [path for path in mine if path not in self.package.deliverables.all]
 
     @cached_property
     def litter(self) -> tuple[str, ...]:

@@ -153,7 +153,7 @@ class Trails:
             return Seal(trail.at.feature, job, trail.at.lines, trail.at.bytes, trail.at.hash)
 
     def forget(self, job: str) -> None:
-        """The journal has the trail's end: the log need not hold it any longer."""
+        """The journal has the trail's end: the log need not hold it any longer. A job that never began has none."""
         with self._disk:
-            del self._open[job]
-            self._spool.add(finished(job), durable=False)
+            if self._open.pop(job, None) is not None:
+                self._spool.add(finished(job), durable=False)

@@ -115,7 +115,7 @@ def workflow_lines(workflow: Workflow, style: Style) -> Iterator[str]:
     for phase in workflow.phases:
         mark = {"completed": "x", "in_progress": ">", "pending": " "}[phase.status]
         yield f"  [{mark}] {phase.name:<{width}}  {_judged(phase, workflow, style)}".rstrip()
-    yield from _what_next(workflow, style)
+    yield from _what_next(workflow)
 
 
 def _judged(phase: Phase, workflow: Workflow, style: Style) -> str:
@@ -128,10 +128,10 @@ def _judged(phase: Phase, workflow: Workflow, style: Style) -> str:
     return style(f"{phase.gate} FAILED", "red") if workflow.stage == "gate-failed" else style("in progress", "yellow")
 
 
-def _what_next(workflow: Workflow, style: Style) -> Iterator[str]:
+def _what_next(workflow: Workflow) -> Iterator[str]:
     if workflow.reason and workflow.stage != "working":
-        yield style(f"  {workflow.stage}: ", "red") + visible(workflow.reason)
-    if workflow.remediation:
+        yield f"  why: {visible(workflow.reason)}"
+    if workflow.remediation and workflow.is_active:
         yield f"  what to do: {visible(workflow.remediation)}"
     is_over = workflow.stage == "gate-passed" and workflow.phases[-1].status == "completed"
     then = "phasegate complete" if is_over else _THEN.get(workflow.stage)
@@ -197,13 +197,13 @@ _COLOURS = {"DOING": "yellow", "FOR_REVIEW": "cyan", "DONE": "green", "BLOCKED":
 
 
 def blocker_lines(rows: Sequence[Row], most: int, in_workflow: bool, style: Style) -> Iterator[str]:
-    """What stands still, why, what to do, and the command that tries it again."""
+    """What stands still, why, and what to do; in a workflow, it is the workflow that is gone on with."""
     blocked = [row for row in rows if row.state == "BLOCKED"]
     for row in blocked[:most]:
         yield style(f"{row.id} is blocked: ", "red") + (row.reason or "no reason is recorded")
         yield f"  what to do: {row.remediation or f'phasegate status {row.id}, then mend the cause'}"
-        again = 'resolve "how it was mended"' if in_workflow else f"dispatch {row.id}"
-        yield f"  then: phasegate {again}"
+        if not in_workflow:
+            yield f"  then: phasegate dispatch {row.id}"
 
 
 def padded(text: str, width: int) -> str:

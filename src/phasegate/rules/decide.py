@@ -42,7 +42,7 @@ from phasegate.rules.feature_events import (
 )
 from phasegate.rules.gate import Demands, Evidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Workflow
-from phasegate.rules.package_run import MOST_PAUSES, End
+from phasegate.rules.package_run import End
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
@@ -267,7 +267,7 @@ def _after_job(feature: Feature, ended: JobEnded, due: Step) -> Feature:
             return feature
         case End.TRANSIENT if feature.retries < feature.limits.retries:
             return _noted(_changed(feature, retries=feature.retries + 1), ended.reason)
-        case End.LIMITED if feature.pauses < MOST_PAUSES:
+        case End.LIMITED if feature.pauses < feature.limits.pauses:
             return _noted(_changed(feature, pauses=feature.pauses + 1), ended.reason)
         case End.UNREADABLE if not feature.asked_again:
             return _noted(_changed(feature, asked_again=True), ended.reason)

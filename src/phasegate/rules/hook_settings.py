@@ -1,8 +1,8 @@
 """An agent program's own hook settings: where they lie, and `phasegate next` put into them and taken out again.
 
-Facts about the programs are from their documentation. A hook after a turn can show the person a message
-(`systemMessage`) in all of them but Cursor, whose hook at that point could only send a message to the agent, and so
-start the next turn by itself: there the steps are told to the agent when a session begins.
+A hook after a turn can show the person a message (`systemMessage`): seen with Claude Code 2.1, Codex 0.166, Gemini CLI
+0.61 and Qwen Code 0.24. Cursor's hook at that point could only send a message to the agent, and so start the next turn
+by itself: there the steps are told to the agent when a session begins (from its documentation; not run).
 """
 
 from __future__ import annotations

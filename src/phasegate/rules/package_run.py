@@ -16,6 +16,7 @@ import msgspec
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.work_package import State
 
+LONGEST_QUOTE = 200
 MOST_PAUSES = 20  # of one run, for limits of the provider
 
 
@@ -25,6 +26,7 @@ class Limits(msgspec.Struct, frozen=True):
     rounds: int = 5
     retries: int = 3
     agents: int = 1
+    pauses: int = MOST_PAUSES
 
 
 class End(StrEnum):
@@ -219,7 +221,7 @@ def _after_job(run: Run, job: JobStarted, ended: JobEnded) -> Run:
             return run
         case End.TRANSIENT if owed.retries < run.limits.retries:
             return _still_owed(run, msgspec.structs.replace(owed, retries=owed.retries + 1, reason=ended.reason))
-        case End.LIMITED if owed.pauses < MOST_PAUSES:
+        case End.LIMITED if owed.pauses < run.limits.pauses:
             return _still_owed(run, msgspec.structs.replace(owed, pauses=owed.pauses + 1, reason=ended.reason))
         case End.UNREADABLE if not owed.asked_again:
             return _still_owed(run, msgspec.structs.replace(owed, asked_again=True, reason=ended.reason))
@@ -281,10 +283,15 @@ def _next_round(run: Run, findings: str) -> Run:
     if run.round >= run.limits.rounds:
         return _blocked(
             msgspec.structs.replace(run, findings=findings),
-            f"all {run.limits.rounds} review cycles are used up",
-            "read the findings of the last round, then resolve",
+            f"all {run.limits.rounds} review cycles are used up; the last finding: {_first_line(findings)}",
+            "see `.phasegate/evidence` for what our checks found, mend the package or its plan, then dispatch it again",
         )
     return _to_work(msgspec.structs.replace(run, round=run.round + 1, findings=findings))
+
+
+def _first_line(findings: str) -> str:
+    line = next((line.strip() for line in findings.splitlines() if line.strip()), "none was given")
+    return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}..."
 
 
 def _blocked(run: Run, reason: str, remediation: str) -> Run:

@@ -70,17 +70,21 @@ def _meeting(one: WorkPackage, other: WorkPackage) -> tuple[tuple[str, str], ...
 
 def drawing(view: PlanView) -> Iterator[str]:
     """The graph for people: wave by wave, each package with its edges and the reason for each."""
-    yield f"{view.feature}: {len(view.packages)} packages in {len(view.waves)} waves; a wave can run side by side"
+    yield f"{view.feature}: {_number(len(view.packages), 'package')} in {_number(len(view.waves), 'wave')}"
     meetings = {frozenset(overlap.packages): overlap for overlap in view.overlaps}
     nodes = {node.id: node for node in view.packages}
     width = max((len(node.id) for node in view.packages), default=0)
     for number, wave in enumerate(view.waves, 1):
-        yield f"wave {number}"
+        yield f"wave {number}:" + (" side by side" if len(wave) > 1 else "")
         for id_ in wave:
             yield f"  {id_:<{width}}  {nodes[id_].state:<10}  {nodes[id_].title}"
             yield from _edges(nodes[id_], meetings, " " * (width + 4))
     if view.overlaps:
-        yield f"{len(view.overlaps)} overlaps of scope; the later package waits for the earlier"
+        yield f"{_number(len(view.overlaps), 'overlap')} of scope: the later package waits for the earlier"
+
+
+def _number(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _edges(node: Node, meetings: Mapping[frozenset[str], Overlap], indent: str) -> Iterator[str]:

@@ -18,6 +18,9 @@ from phasegate.rules.work_package import Checks, Deliverables, WorkPackage, is_r
 TASKS_PER_PACKAGE = 6
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "testdata"))
 _TEST_NAME = re.compile(r"test_.*|conftest\.py|.*[._-](?:test|spec|tests)\.[^.]+|.*Tests?\.[^.]+")
+# "Delete `a.py` and the file b.py", "Move a.py to c.py": what is gone afterwards is scope, but nothing to be delivered.
+_REMOVES = re.compile(r"\b(?:delet|remov|mov|renam)(?:e|es|ing)\b", re.I)
+_FILLERS = frozenset(("the", "a", "an", "and", "old", "unused", "obsolete", "file", "files", "module", "test", "both"))
 _DOCUMENT = re.compile(r".*\.(?:md|mdx|rst|adoc|txt)|CHANGELOG|README|LICENSE")
 
 
@@ -122,7 +125,8 @@ class _Groups:
 
 def _package(id_: str, tasks: Sequence[Task], dependencies: Iterable[str], common: WorkPackage) -> WorkPackage:
     paths = tuple(dict.fromkeys(path for task in tasks for path in task.files))
-    kinds = {path: kind_of(path) for path in paths}
+    gone = removed_files(tasks)
+    kinds = {path: kind_of(path) for path in paths if path not in gone}
     requirements = dict.fromkeys(ref for task in tasks for ref in task.spec if is_requirement_id(ref))
     return msgspec.structs.replace(
         common,
@@ -130,15 +134,39 @@ def _package(id_: str, tasks: Sequence[Task], dependencies: Iterable[str], commo
         title="; ".join(task.title for task in tasks),
         file_scope=paths,
         dependencies=tuple(dependencies),
-        deliverables=Deliverables(**{kind: tuple(p for p in paths if kinds[p] == kind) for kind in _KINDS}),
+        deliverables=Deliverables(**{kind: tuple(p for p in kinds if kinds[p] == kind) for kind in _KINDS}),
         requirements=tuple(requirements),
         tasks=tuple(task.id for task in tasks),
         mission="\n".join(task.do or task.title for task in tasks),
-        descriptions=_descriptions(tasks),
+        descriptions={path: text for path, text in _descriptions(tasks).items() if path not in gone},
     )
 
 
 _KINDS = ("code", "tests", "documentation")
+
+
+def removed_files(tasks: Sequence[Task]) -> frozenset[str]:
+    """The files that are to be gone in the end: those that the last task about them says to delete, move or rename."""
+    gone: set[str] = set()
+    for task in tasks:
+        removed = _removed_by(task)
+        gone = (gone - set(task.files)) | removed
+    return frozenset(gone)
+
+
+def _removed_by(task: Task) -> set[str]:
+    """The task's files that stand right behind a word for removing, one or several."""
+    known = {name: path for path in task.files for name in (path, path.rpartition("/")[2])}
+    found: set[str] = set()
+    for text in (task.title, task.do):
+        for verb in _REMOVES.finditer(text):
+            for word in text[verb.end() :].split():
+                name = word.lstrip("`'\"*(").rstrip("`'\"*,;:.)")
+                if name in known:
+                    found.add(known[name])
+                elif name.lower() not in _FILLERS:
+                    break
+    return found
 
 
 def _descriptions(tasks: Sequence[Task]) -> Mapping[str, str]:

@@ -15,7 +15,10 @@ from phasegate.rules.work_package import Checks
 
 
 class Need(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file at the root of the repository that must be there; with `key`, one that must have that entry."""
+    """A file at the root of the repository that must be there; with `key`, one that must have that entry.
+
+    Of a plain text file the key `*` asks for any line that is no comment.
+    """
 
     file: str
     key: str = ""
@@ -99,13 +102,15 @@ def _is_there(command: Command, root: Mapping[str, str]) -> bool:
 
 
 def _has_key(need: Need, text: str) -> bool:
-    """Whether a JSON or TOML file has an entry; one that cannot be read has none."""
+    """Whether a JSON or TOML file has an entry that is not empty; one that cannot be read has none."""
     if not need.key:
         return True
+    if need.key == "*":
+        return any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines())
     try:
         value: object = read_json(text) if need.file.endswith(".json") else read_toml(text)
     except (ValueError, RecursionError):
         return False
     for part in need.key.split("."):
         value = value.get(part) if isinstance(value, dict) else None
-    return value is not None and value != ""
+    return value not in (None, "", [])

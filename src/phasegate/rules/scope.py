@@ -102,7 +102,7 @@ class Scope:
         self._paths = frozenset(entry for entry in self.entries if not entry.endswith("/"))
         self._folders = frozenset(folder for entry in self.entries if (folder := _folder(entry)))
         self._patterns = [entry for entry in self.entries if is_pattern(entry) and not _folder(entry)]
-        self._litter = tuple(litter)
+        self.litter = tuple(litter)
         self._listed = self._paths | self._folders
         self._folded = {fold(entry): entry for entry in self._listed}
 
@@ -126,7 +126,7 @@ class Scope:
         """
         if path in self.set_aside:
             return True
-        return path not in self._paths and compile_any(self._litter).match(path) is not None
+        return path not in self._paths and compile_any(self.litter).match(path) is not None
 
     def twin_of(self, path: str) -> str | None:
         """The listed path of which this is a case or Unicode twin (D05)."""

@@ -56,9 +56,9 @@ def paths_changed(repository: Repository, commits: Sequence[str]) -> dict[str, s
     return found
 
 
-def commits_up_to(repository: Repository, tip: str, *, naming: str) -> list[Logged]:
-    """The commits in a tip's history, merges left out, whose message holds these words; oldest first."""
-    options = ("--reverse", "--no-merges", "--fixed-strings", f"--grep={naming}", "--format=%H%x0a%B")
-    shown = git(repository.place(), "log", "-z", *options, tip, "--").stdout
+def commits_naming(repository: Repository, words: str, tip: str, since: str | None) -> list[Logged]:
+    """The commits of a tip, since another commit or all, whose message holds these words; no merges, oldest first."""
+    options = ("--reverse", "--no-merges", "--fixed-strings", f"--grep={words}", "--format=%H%x0a%B")
+    shown = git(repository.place(), "log", "-z", *options, tip, *([f"^{since}"] if since else []), "--").stdout
     entries = [entry.partition("\n") for entry in shown.decode(errors="replace").split("\0") if entry.strip()]
     return [Logged(commit, message.strip()) for commit, _, message in entries]

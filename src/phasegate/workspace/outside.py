@@ -18,14 +18,23 @@ _STEERING = ("config", "config.worktree", "HEAD", "hooks", "info", "objects/info
 _OURS = ("phasegate/git", "phasegate/git-as-asked")  # the git directories that our own git works with
 
 
-def look_outside(repository: Repository, unwatched: Collection[str] = (".worktrees", ".phasegate", ".isdlc")) -> Sight:
-    """The state of everything outside: cheap marks, no contents. `unwatched` are names in the root."""
+def look_outside(
+    repository: Repository,
+    unwatched: Collection[str] = (".worktrees", ".phasegate", ".isdlc"),
+    checkouts: Mapping[str, Path] | None = None,
+) -> Sight:
+    """The state of everything outside: cheap marks, no contents. `unwatched` are names in the root.
+
+    `checkouts` are those of others, each with the name under which it is reported.
+    """
     found = {f"ref {name}": target for name, target in read_refs(repository).items()}
     for name in (*_STEERING, *_OURS):
         found.update(_marks(repository.common_dir / name, f".git/{name}"))
     for entry in repository.root.iterdir():
         if entry.name != ".git" and entry.name not in unwatched:
             found.update(_marks(entry, entry.name))
+    for name, folder in (checkouts or {}).items():
+        found.update(_marks(folder, name))
     return found
 
 

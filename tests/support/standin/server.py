@@ -150,7 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _play(self, turn: Turn, seen: Seen, dialect: Dialect) -> None:
         match turn:
             case Fail(status, retry_after_s):
-                error = dialect.error(status, f"the stand-in says {status}", retry_after_s)
+                said = f"{'Rate limit reached: ' * (status == 429)}the stand-in says {status}"
+                error = dialect.error(status, said, retry_after_s)
                 return self._send(status, error, retry_after_s)
             case Hang():
                 self.standin.hanging.set()

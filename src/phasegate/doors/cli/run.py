@@ -6,11 +6,12 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event as Cancelled
+from threading import Thread
 from types import FrameType
 
 import click
 
+from phasegate.cage.stopping import Stop
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_view import LiveView
 from phasegate.doors.cli.render import json_option, show
@@ -103,10 +104,10 @@ def carry_on(
     try:
         with (
             remarks_to(teller),
-            _interruptible() as cancelled,
+            _interruptible(project.stop),
             following(store, slug, teller, teller.look, from_now=not from_start),
         ):
-            feature = drive(project, store, slug, wishes, cancelled)
+            feature = drive(project, store, slug, wishes)
     except KeyboardInterrupt:
         teller.end((f"{slug} is stopped; what the agents left is saved, and what was done counts", _GO_ON))
         raise
@@ -124,7 +125,7 @@ def _chosen(
     project: Project, store: Store, type_: str | None, description: str, feature: str | None, agent: str | None
 ) -> str:
     if type_ is None:
-        return orders.chosen(store, feature)
+        return orders.chosen(project, store, feature)
     if feature is not None:
         raise ConfigError(
             "--feature is for going on with a workflow", "leave out TYPE, or leave out --feature to begin a new one"
@@ -133,16 +134,22 @@ def _chosen(
 
 
 @contextmanager
-def _interruptible() -> Iterator[Cancelled]:
-    """SIGTERM is taken as Ctrl-C: agents are ended, what they left is saved, and `run` goes on from there."""
-    cancelled = Cancelled()
+def _interruptible(wish: Stop) -> Iterator[None]:
+    """SIGTERM is taken as Ctrl-C: agents are ended, what they left is saved, and `run` goes on from there.
+
+    A second signal leaves at once: no death does harm.
+    """
+    heard: list[Thread] = []
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        cancelled.set()
+        if heard:
+            raise KeyboardInterrupt
+        heard.append(Thread(target=wish.set, daemon=True))  # a handler must not wait for what it has interrupted
+        heard[0].start()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield cancelled
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -27,7 +27,7 @@ from phasegate.rules.workflow import gate_name
 def _opened(feature: str | None) -> Iterator[tuple[Project, Store, str]]:
     project = open_project(Path.cwd())
     with opened_store(project) as store:
-        yield project, store, orders.chosen(store, feature)
+        yield project, store, orders.chosen(project, store, feature)
 
 
 def _carry_out(feature: str | None, as_json: bool, order: Callable[[Project, Store, str], Feature]) -> int:

@@ -1,0 +1,229 @@
+"""`acp`: any agent that speaks the Agent Client Protocol, asked before each write (D3).
+
+The conversation is held by `acp_program` inside the cage; here is its order, and what its lines mean.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+
+import msgspec
+
+from phasegate.agents.acp_events import Changed, Ended, How, Line, Noted, Order, Ran, Said, Used
+from phasegate.agents.claude_code import ClaudeCode
+from phasegate.agents.command import own_files, run_variables
+from phasegate.agents.ending import report_of_plain_program
+from phasegate.agents.gemini import Gemini
+from phasegate.agents.opencode import OpenCode
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentReport,
+    Ending,
+    EventKind,
+    Finished,
+    Harness,
+    Launch,
+    Reading,
+    Talk,
+    Task,
+    Usage,
+)
+from phasegate.agents.qwen import Qwen
+from phasegate.errors import ConfigError
+from phasegate.rules.answer import blockers_in
+
+PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.acp_program", "--")
+HANDSHAKE_S = 120.0  # until it has a session: slow ones need ten seconds
+CANCEL_S, CLOSE_S = 20.0, 5.0
+MOST_ANSWER = 8_000_000  # characters
+MOST_BLOCKERS = 20
+# Programs with a harness of their own have its variables, settings and sign-in here too: what keeps the settings of a
+# repository from them is the same.
+PROGRAMS: Mapping[str, Harness] = {
+    "claude-agent-acp": ClaudeCode(),
+    "claude-code-acp": ClaudeCode(),
+    "gemini": Gemini(),
+    "opencode": OpenCode(),
+    "qwen": Qwen(),
+}
+_ASKING = {"opencode": {"OPENCODE_PERMISSION": '{"edit":"ask","bash":"ask","webfetch":"deny"}'}}
+_DECODER = msgspec.json.Decoder(Line)
+_REASONS = {
+    How.MAX_TOKENS: "it reached the limit of its model's tokens",
+    How.MAX_TURN_REQUESTS: "it made as many requests to its model as it may in one turn",
+    How.REFUSAL: "it refused to go on",
+    How.CANCELLED: "it was told to stop",
+}
+_REMEDIES = {
+    How.SIGN_IN: "sign in with the agent's own program, or name the variable of its key in `env` of the agent",
+    How.NOT_STARTED: "install the agent, or mend `command` in phasegate.toml; see `phasegate agents`",
+    How.SILENT: "start its command by hand to see what it waits for; it must speak ACP on its standard streams",
+    How.BROKEN: "check that its command starts it as an ACP agent, for instance with `--acp`, and see its version",
+    How.MAX_TOKENS: "make the work package smaller",
+    How.MAX_TURN_REQUESTS: "make the work package smaller, or raise the limit in the agent's own settings",
+}
+
+
+class Acp:
+    """Starts our program, which starts the configured agent and speaks with it."""
+
+    kind = "acp"
+    template = "BASE"
+    default_command: tuple[str, ...] = ()
+    version_arguments: tuple[str, ...] = ()
+
+    def launch(self, task: Task) -> Launch:
+        if not task.agent.command:
+            raise ConfigError(
+                f"agent {task.agent.name!r} has no command",
+                f'Set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}].',
+            )
+        command = _found(own_files(task.repository, task.agent.command))
+        name = PurePath(command[0]).name
+        launch = PROGRAMS[name].launch(task) if name in PROGRAMS else _unknown(task)
+        return msgspec.structs.replace(
+            launch,
+            argv=(*PROGRAM, *command),
+            stdin=msgspec.json.encode(_order(task)),
+            env={**launch.env, **_ASKING.get(name, {})},
+        )
+
+    def reading(self, task: Task, talk: Talk) -> Reading:
+        return AcpReading()
+
+
+def _unknown(task: Task) -> Launch:
+    """Of a program that we know nothing about: it has to reach its model, with what the person passes on."""
+    return Launch((), b"", network=True, env=run_variables(task), pass_env=task.agent.env)
+
+
+def _found(command: tuple[str, ...]) -> tuple[str, ...]:
+    """With the program's whole path where it is on PATH: the cage shows what lies around files that are named."""
+    program, *arguments = command
+    return (shutil.which(program) or program, *arguments)
+
+
+def _order(task: Task) -> Order:
+    scope = task.scope
+    return Order(
+        checkout=str(task.checkout),
+        prompt=str(task.prompt_xml),
+        may_run=task.caged,
+        handshake_s=HANDSHAKE_S,
+        cancel_s=CANCEL_S,
+        close_s=CLOSE_S,
+        readable=(str(task.prompt_xml), task.envelope.prompt_path, *task.envelope.context_paths),
+        entries=scope.entries,
+        set_aside=tuple(sorted(scope.set_aside)),
+        lock_files=tuple(sorted(scope.lock_files)),
+        litter=scope.litter,
+    )
+
+
+class AcpReading:
+    """The lines of our program. The answer is the agent's last message; what it said before it is shown only."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._length = 0
+        self._blockers: list[str] = []
+        self._usage = Usage()
+        self._ended: Ended | None = None
+
+    def line(self, text: str) -> Iterable[AgentEvent]:
+        try:
+            line = _DECODER.decode(text)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return ()
+        return (self._taken(line),)
+
+    def _taken(self, line: Line) -> AgentEvent:
+        match line:
+            case Said():
+                return self._said(line)
+            case Used():
+                return self._used(line)
+            case Changed():
+                return AgentEvent(EventKind.FILE, path=line.path, removed=line.removed, failed=line.failed)
+            case Ran():
+                kind = EventKind.COMMAND if line.is_command else EventKind.TOOL
+                return AgentEvent(kind, line.title, failed=line.failed)
+            case Noted():
+                return AgentEvent(EventKind.NOTICE, line.text, line.path)
+            case Ended():
+                self._ended = line
+                return AgentEvent(EventKind.END, line.reason or line.how, failed=line.how is not How.END_TURN)
+
+    def _said(self, line: Said) -> AgentEvent:
+        if line.begins:
+            self._blockers = [*self._blockers, *blockers_in("".join(self._parts))][:MOST_BLOCKERS]
+            self._parts, self._length = [], 0
+        self._length += len(line.text)
+        if self._length <= MOST_ANSWER:
+            self._parts.append(line.text)
+        return AgentEvent(EventKind.TEXT, line.text)
+
+    def _used(self, line: Used) -> AgentEvent:
+        """Tokens come with the end of the turn, the cost before it and then again."""
+        before = self._usage
+        self._usage = Usage(
+            max(line.input_tokens, before.input_tokens),
+            max(line.cached_input_tokens, before.cached_input_tokens),
+            max(line.output_tokens, before.output_tokens),
+            before.cost_usd if line.cost_usd is None else line.cost_usd,
+        )
+        return AgentEvent(EventKind.USAGE, usage=self._usage)
+
+    def report(self, finished: Finished) -> AgentReport:
+        report = _judged(self._ended, finished)
+        return msgspec.structs.replace(
+            report,
+            answer="".join(self._parts),
+            usage=self._usage,
+            cut=self._length > MOST_ANSWER or finished.skipped_lines > 0,
+            blockers=tuple(self._blockers),
+        )
+
+
+def _judged(ended: Ended | None, finished: Finished) -> AgentReport:
+    """What the end means. Without its last line, and when time ran out, our program did not see an end."""
+    plain = report_of_plain_program(finished)
+    if finished.timed_out or finished.signal is not None or ended is None:
+        lost = plain.ending is Ending.COMPLETED
+        return _failed("it ended without a word about how") if lost else plain
+    if ended.how is How.END_TURN:
+        return plain
+    if finished.told_to_stop:
+        return _failed(f"it ran out of time after {finished.duration_s:.0f} s")
+    return _unsuccessful(ended, finished)
+
+
+def _unsuccessful(ended: Ended, finished: Finished) -> AgentReport:
+    reason = ended.reason or _REASONS.get(ended.how, "it failed")
+    remedy = _REMEDIES.get(ended.how, "")
+    if ended.how in (How.SIGN_IN, How.NOT_STARTED):
+        return AgentReport("", Ending.NOT_RUNNABLE, reason, remedy=remedy)
+    if ended.how is How.EXITED:
+        return _of_exit(ended, finished)
+    if ended.how is How.ERROR:  # the text of the error says whether another try may help
+        as_failure = msgspec.structs.replace(finished, exit_status=1, stderr=reason)
+        return msgspec.structs.replace(report_of_plain_program(as_failure), reason=reason)
+    return msgspec.structs.replace(_failed(reason), remedy=remedy)
+
+
+def _of_exit(ended: Ended, finished: Finished) -> AgentReport:
+    """An agent that exited is judged by its own exit status and what it wrote to stderr."""
+    status = ended.agent_status
+    if status == 0:
+        return _failed(f"{ended.reason}, with exit status 0")
+    signal = -status if status is not None and status < 0 else None
+    own = msgspec.structs.replace(finished, exit_status=None if signal else status, signal=signal)
+    report = report_of_plain_program(own)
+    return msgspec.structs.replace(report, reason=f"{ended.reason}: {report.reason}")
+
+
+def _failed(reason: str) -> AgentReport:
+    return AgentReport("", Ending.FAILED, reason)
