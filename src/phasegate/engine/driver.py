@@ -164,9 +164,11 @@ class _Drive:
     def _startable(self, running: dict[str, Thread]) -> tuple[str, ...]:
         names = [name for action in decide(self._feature, running) for name in action.packages]
         fresh = [name for name in names if self._feature.packages[name] is not State.DOING]
-        ended = [end for name in names if name not in fresh and (end := self._end_unseen(name)) is not None]
-        if fresh or ended:
-            self._journal.record(*(PackageStarted(name) for name in fresh), *ended)
+        ended = [came for name in names if name not in fresh and (came := self._end_unseen(name)) is not None]
+        for name in fresh:
+            self._journal.record(PackageStarted(name))
+        for end in ended:
+            self._journal.record(end)
         gone = {end.package for end in ended}
         return tuple(name for name in names if name not in gone)
 
