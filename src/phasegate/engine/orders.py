@@ -49,7 +49,7 @@ def start(project: Project, store: Store, type_: str, description: str, agent: s
     phases, noun = _phases(project, type_)
     description = description.strip()
     if not description and workflow_noun(type_, noun) is not None:
-        raise ConfigError(f"a {type_} needs a description", f'phasegate start {type_} "what you want"')
+        raise ConfigError(f"a {type_} needs a description", f'phasegate run {type_} "what you want"')
     plan = tuple(_phase_plan(project, key, phases) for key in phases)
     _refuse_without_agents(project, plan, agent)
     base = current_branch(project)

@@ -100,12 +100,16 @@ def carry_on(
         begun = read_feature(store, slug)
         assert begun is not None
         click.echo(orders.outlook(begun), err=True)
-    with (
-        remarks_to(teller),
-        _interruptible(project.stop),
-        following(store, slug, teller, teller.look, from_now=not from_start),
-    ):
-        feature = drive(project, store, slug, wishes)
+    try:
+        with (
+            remarks_to(teller),
+            _interruptible(project.stop),
+            following(store, slug, teller, teller.look, from_now=not from_start),
+        ):
+            feature = drive(project, store, slug, wishes)
+    except KeyboardInterrupt:
+        teller.end(("stopped; what was done is kept", "  then: phasegate run"))
+        raise
     if as_json:
         show(as_data(feature), "", as_json)
     teller.end(standing(feature))
