@@ -141,10 +141,14 @@ def outlook(feature: Feature) -> str:
     more = ", and at least 2 for each work package" if packages else ""
     limits = feature.limits
     return (
-        f"{len(feature.plan)} phases; at least {runs} agent runs{more}. "
+        f"{_counted(len(feature.plan), 'phase')}; at least {_counted(runs, 'agent run')}{more}. "
         f"At most {limits.revisions} rounds a phase, {limits.retries} retries a run, "
         f"{limits.parallel} packages at once."
     )
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _runs(phase: PhasePlan) -> int:

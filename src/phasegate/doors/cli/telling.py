@@ -131,12 +131,18 @@ def standing(feature: Feature) -> tuple[str, ...]:
 
 def _findings(feature: Feature) -> Iterator[str]:
     """What the checks and the reviewer of this round said: a person has to decide on it."""
-    lines = [line for line in feature.report.splitlines() if line.strip()]
+    lines = [line for line in _report(feature).splitlines() if line.strip()]
     if lines:
         yield "  findings:"
         yield from (f"    {line}" for line in lines[:_MOST_FINDINGS])
     if len(lines) > _MOST_FINDINGS:
         yield f"    ... and {len(lines) - _MOST_FINDINGS} more lines"
+
+
+def _report(feature: Feature) -> str:
+    """Behind a passed gate something else is in the way, and its findings are settled."""
+    workflow = feature.workflow
+    return feature.report if workflow.stage is Stage.BLOCKED and workflow.blocked_at is Stage.WORKING else ""
 
 
 def as_data(feature: Feature) -> dict[str, object]:
@@ -149,7 +155,7 @@ def as_data(feature: Feature) -> dict[str, object]:
         "stage": str(workflow.stage),
         "round": workflow.round,
         "reason": workflow.reason,
-        "findings": feature.report if workflow.stage is Stage.BLOCKED else "",
+        "findings": _report(feature),
         "remediation": feature.remediation,
         "branch": f"feat/{workflow.feature}",
         "base": feature.base,
