@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.agents.port import Ending
+from phasegate.errors import ConfigError
 from support.real_agents import KEY, MODEL, SUBJECTS, Subject, make_room, opencode_settings, run_real
 from support.standin import Say, Standin
 
@@ -104,6 +105,10 @@ def test_a_repository_cannot_send_an_agent_to_another_model(subject: Subject, tm
     touched = tmp_path / "checkout/touched"  # where the cage would let it be made
     with Standin(Say("the person's model")) as good, Standin(Say("the attacker's model")) as evil:
         room = make_room(tmp_path, subject, hostile_files(evil.url, touched))
+        if subject.kind == "opencode":  # nothing keeps it from running plugins, so it is not started
+            with pytest.raises(ConfigError, match=r"\.opencode/plugin"):
+                run_real(room, good.url, PROMPT)
+            (room.checkout / ".opencode/plugin").rename(tmp_path / "plugin")
         ran = run_real(room, good.url, PROMPT)
         assert (ran.report.ending, ran.report.answer.strip()) == (Ending.COMPLETED, "the person's model"), ran
         assert evil.seen == []

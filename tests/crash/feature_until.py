@@ -3,7 +3,8 @@
 Each life is a forked process that goes on with the run. It kills itself WHEN (before or after) it takes a recorded step
 of those that WHICH names, unless one before it died there. So every such step is died at once, those of a resumed run
 too. WHICH is `0/2` or `1/2`, one part of all steps, or a part of a step's name: then nobody goes on after the death.
-With WHEN = moving it dies where the ref WHICH is about to be moved. With WHEN = never it lives. Prints one JSON object:
+With WHEN = moving it dies where the ref WHICH is about to be moved; with WHEN = doing, at each place of our code that
+is about to start a program or to change a folder, once a phase. With WHEN = never it lives. Prints one JSON object:
 the steps that were taken, and those at which it died.
 """
 
@@ -12,9 +13,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,9 @@ from phasegate.workspace import refs
 from phasegate.workspace.refs import RefMoved
 from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
 
-MOST_LIVES = 300
+MOST_LIVES = 2000
+EFFECTS = ("rename", "replace", "unlink", "mkdir", "rmdir", "link", "symlink", "truncate", "ftruncate")
+OURS = f"{os.sep}phasegate{os.sep}"
 _TELLING = ("event", "type", "role", "end", "package", "wp", "phase", "round", "outcome", "id")
 
 
@@ -39,11 +44,13 @@ class MortalStore:
         self._notes, self._when, self._which = notes, when, which
         self._died = {line[5:] for line in lines_of(notes) if line.startswith("died ")}
         self._append, self._move_refs = Store.append, refs.move_refs
+        self._phase = "-"
 
     def append(self, store: Store, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
         step = name_of(store, events)
         self._die_at(step, "before")
         number = self._append(store, feature, expected_seq, ts, events)
+        self._phase = step.partition(" ")[0]
         self._note(f"took {step}")
         self._die_at(step, "after")
         return number
@@ -52,6 +59,19 @@ class MortalStore:
         for move in arguments[2]:
             self._die_at(move.ref, "moving")
         return self._move_refs(*arguments)
+
+    def watch(self) -> None:
+        """Die where our code is about to do something that stays, whoever does it for us in the end."""
+        for name in EFFECTS:
+            setattr(os, name, self._watched(name, getattr(os, name)))
+        subprocess.Popen.__init__ = self._watched("start", subprocess.Popen.__init__)  # type: ignore[method-assign]
+
+    def _watched(self, name: str, call: Callable[..., object]) -> Callable[..., Any]:
+        def watched(*arguments: object, **options: object) -> object:
+            self._die_at(f"{self._phase}: {name} at {' < '.join(islice(_places(), 2))}", "doing")
+            return call(*arguments, **options)
+
+        return watched
 
     def _die_at(self, step: str, when: str) -> None:
         if when == self._when and is_meant(step, self._which) and step not in self._died:
@@ -65,6 +85,16 @@ class MortalStore:
 
 def lines_of(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _places() -> Iterator[str]:
+    """The lines of our own code that led here, the last first."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        path = frame.f_code.co_filename
+        if OURS in path and "site-packages" not in path:
+            yield f"{path.rpartition(OURS)[2]}:{frame.f_lineno}"
 
 
 def name_of(store: Store, events: Sequence[Event]) -> str:
@@ -89,6 +119,7 @@ def live(root: Path, mortal: MortalStore) -> None:
     patched = lambda *arguments: mortal.append(*arguments)  # noqa: E731, PLW0108 - a bound method would not get the store
     Store.append = patched  # type: ignore[method-assign]
     refs.move_refs = mortal.move_refs
+    mortal.watch()
     project = open_project(root)
     with opened_store(project) as store:
         slug = SLUG if store.workflows() else orders.start(project, store, TYPE, DESCRIPTION)

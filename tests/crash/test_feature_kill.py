@@ -5,18 +5,22 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.caged import eventually, processes_with
-from support.feature_run import FeatureRun, is_meant, make_feature_run
+from support.feature_run import DESCRIPTION, TYPE, FeatureRun, is_meant, make_feature_run
 
 UNTIL = Path(__file__).with_name("feature_until.py")
 STEPS = 70  # of an undisturbed run; a test sees to it that none is left out
+SEED = 20260301
 PARTS = 2
 Effects = dict[str, Any]
 
@@ -44,7 +48,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Eff
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = shared / "undisturbed.json"
         if not kept.exists():
-            kept.write_text(json.dumps(_undisturbed(shared / "undisturbed")))
+            kept.write_text(json.dumps(_undisturbed(tmp_path_factory.mktemp("undisturbed"))))
     effects: Effects = json.loads(kept.read_text())
     return effects
 
@@ -57,12 +61,13 @@ def _undisturbed(folder: Path) -> Effects:
         patch.setenv("HOME", str(folder / "home"))
         run = make_feature_run(folder)
         told = lives(run, "never", "-")
-        effects = run.effects()
+        effects, recorded = run.effects(), run.recorded()
     assert len(told["took"]) == len(set(told["took"])) == STEPS, "each step has a name of its own"
     assert effects["stages"] == ["completed"]
     assert (effects["audit"], effects["git locks"], effects["checkouts"], effects["rooms"]) == ([], [], [], [])
     assert effects["main"] == ["001-say-bye: Say bye", "Begin"]
     assert effects["tree"]["hi.py"].endswith("# mended")
+    effects["events"] = recorded
     effects["steps"] = sorted(told["took"])
     return effects
 
@@ -106,4 +111,94 @@ def test_a_run_killed_around_its_merge_merges_once(tmp_path: Path, undisturbed: 
     assert json.loads(run.state_file.read_text())["active_workflow"] is not None, "control: the view is behind"
     again = run.run("run", "--merge")
     assert (again.returncode, "no workflow is active" in again.stderr) == (4, True), again
+    check_same_end(run, undisturbed)
+
+
+def killed_from_outside(run: FeatureRun, events: int, *arguments: str) -> bool:
+    """The program itself, killed when so many events are on record, whatever it does then; False if it was faster."""
+    with subprocess.Popen(
+        run.argv(*arguments), cwd=run.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        while run.recorded() < events and process.poll() is None:
+            time.sleep(0.005)  # looks again; the machine has more to do than to look
+        process.kill()
+    return process.returncode == -signal.SIGKILL
+
+
+def check_survives(folder: Path, nth: int, undisturbed: Effects) -> None:
+    """Killed twice from outside, the second time while it goes on from the first."""
+    run = make_feature_run(folder)
+    events = 1 + nth * undisturbed["events"] // STEPS
+    assert (
+        killed_from_outside(run, events, "run", TYPE, DESCRIPTION, "--merge") or run.recorded() == undisturbed["events"]
+    )
+    resume = ("run", "--merge") if run.recorded() else ("run", TYPE, DESCRIPTION, "--merge")
+    more = random.Random(SEED + nth).randint(1, 12)
+    if killed_from_outside(run, run.recorded() + more, *resume):
+        last = run.run("run", "--merge")
+        assert last.returncode == 0 or "no workflow is active" in last.stderr, last
+    check_same_end(run, undisturbed)
+
+
+@pytest.mark.demand("W5.a", "W5.b", "W5.c")
+@pytest.mark.parametrize("nth", random.Random(SEED).sample(range(STEPS), 3))
+def test_a_run_killed_from_outside_and_killed_again_comes_to_the_same_end(
+    tmp_path: Path, undisturbed: Effects, nth: int
+) -> None:
+    check_survives(tmp_path, nth, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.demand("W5.a", "W5.b", "W5.c")
+@pytest.mark.parametrize("nth", range(STEPS))
+def test_a_run_killed_from_outside_at_any_moment_comes_to_the_same_end(
+    tmp_path: Path, undisturbed: Effects, nth: int
+) -> None:
+    check_survives(tmp_path, nth, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.demand("W5.a", "W5.b", "W5.c", "W2.c", "D4.c")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_run_killed_wherever_it_is_about_to_do_something_comes_to_the_same_end(
+    tmp_path: Path, undisturbed: Effects, part: int
+) -> None:
+    """Between the records, too: before each program that is started and each change of a folder (F02)."""
+    run = make_feature_run(tmp_path)
+    assert len(lives(run, "doing", f"{part}/{PARTS}")["died"]) > STEPS
+    check_same_end(run, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.demand("W5.a", "W5.b", "W5.c", "W2.c")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("part", range(STEPS))
+def test_a_run_killed_at_one_recorded_step_comes_to_the_same_end(
+    tmp_path: Path, undisturbed: Effects, when: str, part: int
+) -> None:
+    """Each step in a run of its own: no other death helps it to the same end."""
+    run = make_feature_run(tmp_path)
+    assert lives(run, when, undisturbed["steps"][part])["died"] == [undisturbed["steps"][part]]
+    lives(run, "never", "-")
+    check_same_end(run, undisturbed)
+
+
+@pytest.mark.demand("W5.a", "W4.i", "W8.g")
+def test_a_lock_file_of_somebody_else_is_named_and_left_alone(tmp_path: Path, undisturbed: Effects) -> None:
+    """Nobody can prove that its owner is dead (F04). The files are as they were; without it the run goes on."""
+    run = make_feature_run(tmp_path)
+    lives(run, "moving", "main")
+    for name, code in (("HEAD.lock", 4), ("index.lock", 1)):
+        foreign = run.root / ".git" / name
+        stale = run.root / ".git/index.lock"
+        stale.unlink(missing_ok=True)
+        foreign.write_text("somebody's")
+        refused = run.run("run", "--merge")
+        assert (refused.returncode, name in refused.stdout + refused.stderr) == (code, True), refused
+        assert foreign.read_text() == "somebody's"
+        assert run.git("log", "--format=%s", "main") == "Begin"
+        foreign.unlink()
+        assert run.git("status", "--porcelain") == ""
+    assert run.run("resolve", "its git had died").returncode == 0
+    assert run.run("run", "--merge").returncode == 0
     check_same_end(run, undisturbed)

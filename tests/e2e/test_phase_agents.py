@@ -148,3 +148,27 @@ def test_agents_of_a_package_get_the_agent_file_and_the_documents_of_the_phases_
         artifacts = _artifacts(project.prompt(job.id))
         assert agent_file.name in artifacts
         assert "FR-BYE-001" in artifacts["spec.md"]
+
+
+@pytest.mark.demand("W3.b", "W3.e", "P6.h", "D10.b")
+def test_a_writer_that_writes_nothing_fails_its_gate_and_a_silent_critic_stops_the_run(tmp_path: Path) -> None:
+    project = two_phases(tmp_path, "[run]\nmax_revisions = 2\n")
+    project.play(turn("plan", PASS, workflow_phase="01-requirements"), *APPROVES)
+    project.start("two")
+    feature = project.drive()
+    assert feature.workflow.stage is Stage.BLOCKED
+    assert "proposal.md is missing; spec.md is missing" in feature.workflow.reason
+    assert feature.workflow.reason.endswith("all 2 rounds are used up")
+    assert [job.phase for job in project.jobs()] == ["plan", "plan"]  # there was nothing to criticise
+    project.play(FIRST, turn("challenge", {"print": "Hm."}))
+    assert project.call("resolve", "told it to write").code == 0
+    feature = project.drive()
+    assert (feature.workflow.stage, feature.workflow.phase) == (Stage.BLOCKED, "01-requirements")
+    *_, asked, asked_again = project.jobs()
+    assert [asked.outcome, asked_again.outcome] == ["unreadable", "unreadable"]
+    assert "Your last answer could not be used" in project.prompt(asked_again.id)
+    project.play(SECOND, *APPROVES)
+    assert project.call("resolve", "another critic").code == 0
+    jobs = len(project.jobs())
+    assert project.drive().workflow.stage is Stage.GATE_PASSED
+    assert [job.phase for job in project.jobs()[jobs:]] == ["challenge", "plan", "challenge"]

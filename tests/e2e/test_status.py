@@ -68,7 +68,9 @@ def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
     done = status(location.root)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("no workflow is active; begin one: phasegate run")
-    assert json.loads(status(location.root, "--json").stdout) == {"workflow": None, "features": [], "blockers": []}
+    data = json.loads(status(location.root, "--json").stdout)
+    nothing = {"all": {"tokens": 0, "cost_usd": 0.0}}
+    assert data == {"workflow": None, "features": [], "blockers": [], "spent": nothing}
 
 
 @pytest.mark.demand("W4.a")

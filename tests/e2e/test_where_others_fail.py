@@ -19,6 +19,7 @@ from support.feature_project import APPROVES, ARCHIVES, DESCRIPTION, SLUG, Featu
 
 NOTE = '[workflows.note]\nphases = ["01-requirements", "08-code-review"]\n'
 WRITES = plans("01-requirements", ("01-requirements", "08-code-review"))
+SLEEPER = turn("challenge", {"sleep_s": 600}, workflow_phase="01-requirements")
 ENTRY = "- People are told bye."
 
 
@@ -135,16 +136,39 @@ def test_a_branch_that_fails_the_tests_only_when_merged_is_not_merged(tmp_path: 
 
 @pytest.mark.demand("W5.a", "W5.b", "W5.c")
 def test_run_goes_on_after_it_was_killed(tmp_path: Path) -> None:
-    sleeper = turn("challenge", {"sleep": 600}, workflow_phase="01-requirements")
-    project = note_project(tmp_path, sleeper)
-    argv = [sys.executable, "-m", "phasegate", "run", "note", DESCRIPTION]
-    process = subprocess.Popen(argv, cwd=project.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait_for_open_job(project, "challenge")
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+    project = note_project(tmp_path, SLEEPER)
+    assert _signalled(project, signal.SIGKILL) == (-signal.SIGKILL, "")
     assert _open_role(project) == "challenge"
+    _expect_the_rest(project)
+
+
+@pytest.mark.demand("W5.a", "W6.f")
+def test_ctrl_c_ends_the_agents_says_how_to_go_on_and_run_does(tmp_path: Path) -> None:
+    project = note_project(tmp_path, SLEEPER)
+    code, last_words = _signalled(project, signal.SIGINT)
+    assert code == 130
+    assert f"{SLUG} is stopped; what the agents left is saved, and what was done counts" in last_words
+    assert "then: phasegate run" in last_words
+    assert _open_role(project) == ""  # its end is on record
+    _expect_the_rest(project)
+
+
+def _signalled(project: FeatureProject, number: int) -> tuple[int, str]:
+    """A run that gets a signal while its critic is at work; how it ends, and what it says."""
+    argv = [sys.executable, "-m", "phasegate", "run", "note", DESCRIPTION]
+    said = project.root.parent / "stderr"
+    with said.open("wb") as stderr:
+        process = subprocess.Popen(argv, cwd=project.root, stdout=subprocess.DEVNULL, stderr=stderr)
+    try:
+        _wait_for_open_job(project, "challenge", process)
+    finally:
+        os.kill(process.pid, number)
+        code = process.wait()
+    return code, said.read_text() if number == signal.SIGINT else ""
+
+
+def _expect_the_rest(project: FeatureProject) -> None:
+    """Run goes on to the merge, and repeats nothing that was done."""
     project.play(WRITES, *APPROVES, ARCHIVES)
     done = project.call("run", "--merge")
     assert done.code == 0, done.stderr
@@ -170,8 +194,9 @@ def _open_role(project: FeatureProject) -> str:
     return feature.open_job.role if feature and feature.open_job else ""
 
 
-def _wait_for_open_job(project: FeatureProject, role: str) -> None:
+def _wait_for_open_job(project: FeatureProject, role: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 240
     while _open_role(project) != role:
+        assert process.poll() is None, "it ended by itself"
         assert time.monotonic() < deadline, "the job was never begun"
         time.sleep(0.1)

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.engine.dispatch import dispatch
+from phasegate.engine.feature_journal import FeatureJournal
+from phasegate.engine.packages import find_package
+from phasegate.engine.planning import Plans
+from phasegate.engine.project import now, opened_store
+from phasegate.record.lock import feature_lock
+from phasegate.rules.feature_events import Advanced, PackageStarted
 from phasegate.rules.lifecycle import Stage
+from phasegate.rules.work_package import State
 from support.dispatch_project import Done, turn
 from support.feature_project import (
     APPROVES,
@@ -21,6 +29,7 @@ from support.feature_project import (
     make_feature_project,
     plans,
     says,
+    smooth,
 )
 from support.feature_project import PASS as SAYS_PASS
 
@@ -95,6 +104,9 @@ def test_start_begins_and_carries_nothing_out(tmp_path: Path) -> None:
     assert blocks_in(done.stdout)[0][0] == "Describe your feature to begin Phase 01 - Requirements"
     assert "2 phases; at least 4 agent runs." in done.stderr
     assert project.jobs() == []
+    checked = project.call("gate")
+    assert (checked.code, checked.stdout) == (1, "")
+    assert "proposal.md is missing" in checked.stderr
     state = project.state()
     assert isinstance(state, dict)
     assert (state["type"], state["current_phase_index"]) == ("note", 0)
@@ -195,9 +207,6 @@ def _shown(project: FeatureProject) -> str:
 
 @pytest.mark.demand("W4.h")
 def test_a_feature_in_work_is_not_touched_by_another_process(tmp_path: Path) -> None:
-    from phasegate.engine.project import now
-    from phasegate.record.lock import feature_lock
-
     project = note_project(tmp_path)
     project.start("note")
     with feature_lock(project.project.location.locks, SLUG, "run", now()):
@@ -291,3 +300,43 @@ def test_tasks_that_cannot_work_go_back_to_the_writer_with_the_reasons(tmp_path:
     assert "tasks.md, line 4" in third
     assert "3.9" in fourth
     assert project.packages() == {}
+
+
+PLANNED = '[workflows.planned]\nphases = ["01-requirements", "06-implementation"]\n[run]\nparallel = 1\n'
+GIVES_UP = turn("implement", {"result": "blocked", "blocked_reason": "no credentials"}, package="WP01")
+
+
+@pytest.mark.demand("W3.g", "W4.b", "D5.b", "D5.c")
+def test_a_blocked_package_stops_the_workflow_and_is_tried_again_after_resolve(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path, config=PLANNED)
+    project.play(GIVES_UP, *smooth(("01-requirements", "06-implementation")))
+    stopped = project.call("run", "planned", DESCRIPTION)
+    assert stopped.code == 1
+    assert blocks_in(stopped.stdout)[-1] == BLOCKER
+    assert "blocked: WP01 (no credentials)" in stopped.stderr
+    assert project.packages()["WP02"].state == "DONE"  # the other one was let end
+    project.play(*smooth(("01-requirements", "06-implementation")))
+    project.git("checkout", "-q", "--detach")  # the person may be anywhere meanwhile
+    assert project.call("resolve", "gave it credentials").code == 0
+    assert project.call("run").code == 0
+    assert {row.state for row in project.packages().values()} == {"DONE"}
+
+
+@pytest.mark.demand("W5.a", "W3.g")
+def test_a_package_that_was_blocked_while_nobody_looked_waits_for_a_person(tmp_path: Path) -> None:
+    """The run died between the package's end and its own record of it: nobody has resolved anything."""
+    project = make_feature_project(tmp_path, config=PLANNED)
+    project.play(GIVES_UP, *smooth(("01-requirements", "06-implementation")))
+    project.start("planned")
+    project.drive(step=True)
+    with opened_store(project.project) as store:
+        journal = FeatureJournal(project.project, store, SLUG)
+        journal.record(Advanced())
+        journal.record(Plans(project.project, store, journal.feature, now()).make())
+        journal.record(PackageStarted("WP01"))
+        one = find_package(store, "WP01", SLUG)
+        report = dispatch(project.project, store, one, agent=None, say=lambda line: None)
+        assert report.state is State.BLOCKED
+    feature = project.drive()
+    assert (feature.workflow.stage, feature.packages["WP01"]) == (Stage.BLOCKED, State.BLOCKED)
+    assert len([job for job in project.jobs() if job.wp == "WP01"]) == 1

@@ -17,7 +17,7 @@ from phasegate.cage.job import Job
 from phasegate.cage.level import Level
 from phasegate.prompts.templates import SHIPPED_FOLDER
 from support.agent_streams import PROGRAMS
-from support.tasks import make_task
+from support.tasks import JOB_ID, make_task
 
 ANYTHING_GOES = {
     "claude_code": "--dangerously-skip-permissions",
@@ -79,6 +79,11 @@ def test_no_flag_of_a_program_carries_a_system_prompt(kind: str, repository: Pat
     launch = launch_of(kind, repository)
     assert not any("system-prompt" in argument or "instructions" in argument for argument in launch.argv)
     assert not any("SYSTEM" in name and value for name, value in launch.env.items())
+
+
+def test_the_only_mcp_server_that_gemini_may_run_has_a_name_that_no_project_can_guess(repository: Path) -> None:
+    argv = launch_of("gemini", repository).argv
+    assert JOB_ID in argv[argv.index("--allowed-mcp-server-names") + 1]
 
 
 @pytest.mark.parametrize("kind", HARNESSES)

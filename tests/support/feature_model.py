@@ -221,12 +221,18 @@ def gate_checks(feature: Feature) -> Iterator[GateChecked]:
     yield GateChecked(wanted, {"plan of tasks": False})
 
 
+def _ends(feature: Feature) -> Iterator[End]:
+    """How a run can end. A pause at a provider's limit is taken once, in the smaller spaces: it adds nothing else."""
+    pauses = bool(feature.limits.retries) and not feature.pauses
+    return (end for end in End if end is not End.LIMITED or pauses)
+
+
 def _of_job(feature: Feature, step: Step) -> Iterator[Happened]:
     if feature.open_job is None:
         yield JobStarted("job", ROLES[step], "actor")
         return
     job = feature.open_job.job
-    yield from (JobEnded(job, end, "why") for end in End if end is not End.DONE)
+    yield from (JobEnded(job, end, "why") for end in _ends(feature) if end is not End.DONE)
     yield from (JobEnded(job, End.DONE, verdict=verdict, text="said") for verdict in (None, *Verdict))
 
 
@@ -245,7 +251,7 @@ def anything(feature: Feature) -> Iterator[Happened]:
     yield from gate_checks(feature)
     yield from (JobStarted("other", role) for role in ("plan", "challenge", "review", "archive"))
     for job in ("job", "other", "foreign"):
-        yield from (JobEnded(job, end, "why", verdict=Verdict.PASS) for end in End)
+        yield from (JobEnded(job, end, "why", verdict=Verdict.PASS) for end in _ends(feature))
         yield from (JobEnded(job, End.DONE, verdict=verdict) for verdict in (None, *Verdict))
     yield from (Written("c"), Written("c", ("planning.md",)), Strayed(("x",)), Reported("c"))
     yield from (Planned({}), Planned({"WP01": ("WP09",), "WP02": ()}), Planned({"WP01": ("WP02",), "WP02": ("WP01",)}))

@@ -201,7 +201,7 @@ def test_a_blocked_package_lets_the_others_end_and_stops_then() -> None:
     assert first.workflow.stage is Stage.WORKING
     both = apply(first, PackageEnded("WP02", State.DONE))
     assert both is not None
-    assert (both.workflow.reason, both.remediation) == ("blocked: WP01", "help it")
+    assert (both.workflow.reason, both.remediation) == ("blocked: WP01 (no luck)", "help it")
     again = apply(both, Resolved("helped"))
     assert again is not None
     assert decide(again) == (Action(Step.PACKAGES, ("WP01",)),)

@@ -102,3 +102,16 @@ def test_another_tools_state_is_kept_beside(tmp_path: Path) -> None:
     write_view(tmp_path, None)
     assert (folder / "state.json.kept").read_text() == foreign
     assert json.loads((folder / "state.json").read_text()) == {"active_workflow": None}
+
+
+@pytest.mark.demand("W2.b")
+def test_what_a_killed_writer_left_beside_the_view_goes_with_the_next_one(tmp_path: Path) -> None:
+    """Only when it is old: another writer may be about to put its own in place."""
+    write_view(tmp_path, WORKFLOW)
+    old, fresh, foreign = (tmp_path / ".isdlc" / name for name in (".phasegate-1-0.tmp", ".phasegate-2-0.tmp", "x.tmp"))
+    for path in (old, fresh, foreign):
+        path.write_text("{")
+    for path in (old, foreign):
+        os.utime(path, (0, 0))
+    write_view(tmp_path, WORKFLOW)
+    assert [path.exists() for path in (old, fresh, foreign)] == [False, True, True]

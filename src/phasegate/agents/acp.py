@@ -42,7 +42,7 @@ MOST_ANSWER = 8_000_000  # characters
 MOST_BLOCKERS = 20
 # Programs with a harness of their own have its variables, settings and sign-in here too: what keeps the settings of a
 # repository from them is the same.
-_KNOWN: Mapping[str, Harness] = {
+PROGRAMS: Mapping[str, Harness] = {
     "claude-agent-acp": ClaudeCode(),
     "claude-code-acp": ClaudeCode(),
     "gemini": Gemini(),
@@ -83,7 +83,7 @@ class Acp:
             )
         command = _found(own_files(task.repository, task.agent.command))
         name = PurePath(command[0]).name
-        launch = _KNOWN[name].launch(task) if name in _KNOWN else _unknown(task)
+        launch = PROGRAMS[name].launch(task) if name in PROGRAMS else _unknown(task)
         return msgspec.structs.replace(
             launch,
             argv=(*PROGRAM, *command),

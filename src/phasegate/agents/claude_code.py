@@ -10,7 +10,8 @@ from phasegate.agents.port import AgentEvent, AgentReport, Finished, Launch, Rea
 from phasegate.agents.program import Account, launch_of, model_option
 
 ACCOUNT = Account(
-    variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_BASE_URL"),
+    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+    settings=("ANTHROPIC_BASE_URL",),
     sign_in_files=(".claude/.credentials.json",),
     sign_in="Sign in with `claude` and `/login`, or set ANTHROPIC_API_KEY.",
 )

@@ -25,7 +25,7 @@ from phasegate.agents.program import Account, launch_of, model_option
 from phasegate.agents.tool_use import file_change, notice
 
 ACCOUNT = Account(
-    variables=("CODEX_API_KEY", "OPENAI_API_KEY"),
+    keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
     sign_in_files=(".codex/auth.json",),
     sign_in="Sign in with `codex login`, or set CODEX_API_KEY.",
 )

@@ -13,7 +13,7 @@ from phasegate.agents.program import Account, launch_of, model_option
 from phasegate.agents.tool_use import ToolInput, tool_use
 
 ACCOUNT = Account(
-    variables=("CURSOR_API_KEY",),
+    keys=("CURSOR_API_KEY",),
     sign_in_files=(".config/cursor/auth.json",),
     sign_in="Sign in with `cursor-agent login`, or set CURSOR_API_KEY.",
 )

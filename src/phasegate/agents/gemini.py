@@ -16,9 +16,10 @@ from phasegate.agents.program import ROUTES, Account, launch_of, model_option, s
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
 
 ACCOUNT = Account(
-    variables=(
-        *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"),
-        *("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
+    keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    settings=(
+        *("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"),
+        *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
     ),
     sign_in_files=(".gemini/oauth_creds.json", ".gemini/google_accounts.json"),
     sign_in="Sign in with `gemini`, or set GEMINI_API_KEY.",
@@ -57,7 +58,6 @@ _SETTINGS = {
     "tools": {"discoveryCommand": "", "callCommand": "", "sandbox": False},
     "mcp": {"serverCommand": ""},
 }
-_NO_SERVERS = ("--allowed-mcp-server-names", "none")
 _TRY = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
 _LOOP = "Loop detected"
 _UNUSABLE = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
@@ -71,7 +71,9 @@ class Gemini:
 
     def launch(self, task: Task) -> Launch:
         permissions = "yolo" if task.caged else "auto_edit"
-        arguments = ("-o", "stream-json", *_NO_SERVERS, "--approval-mode", permissions, *model_option(task, "-m"))
+        # Only a server of this name may run: there is none, and a project cannot guess it and have one.
+        servers = ("--allowed-mcp-server-names", f"none-{task.envelope.job_id}")
+        arguments = ("-o", "stream-json", *servers, "--approval-mode", permissions, *model_option(task, "-m"))
         launch = launch_of(
             task,
             ACCOUNT,

@@ -12,9 +12,10 @@ from phasegate.agents.heard import Heard, decoded, report_of_stream
 from phasegate.agents.port import AgentEvent, AgentReport, EventKind, Finished, Launch, Reading, Talk, Task, Usage
 from phasegate.agents.program import Account, launch_of, model_option
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
+from phasegate.errors import ConfigError
 
 ACCOUNT = Account(
-    variables=(
+    keys=(
         *("OPENCODE_CONFIG_CONTENT", "OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"),
         *("GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY", "DEEPSEEK_API_KEY"),
     ),
@@ -45,12 +46,25 @@ class OpenCode:
     version_arguments = ("--version",)
 
     def launch(self, task: Task) -> Launch:
+        _refuse_plugins(task.checkout)
         arguments = ("run", "--format", "json", "--auto", *_ERRORS_ON_STDERR, *model_option(task, "-m"))
         env = _ENV if task.caged else {**_ENV, **_NO_SHELL}
         return launch_of(task, ACCOUNT, self.default_command, arguments, env=env)
 
     def reading(self, task: Task, talk: Talk) -> Reading:
         return _Reading(Heard(task.phase, talk), task.checkout)
+
+
+def _refuse_plugins(checkout: Path) -> None:
+    """Plugins of a project are programs that start together with it and see its key, and no switch keeps them out."""
+    folders = [path for name in ("plugin", "plugins") if (path := checkout / ".opencode" / name).exists()]
+    names = [f"{folder}opencode.{kind}" for folder in ("", ".opencode/") for kind in ("json", "jsonc")]
+    settings = [path for name in names if (path := checkout / name).is_file() and b"plugin" in path.read_bytes()]
+    if found := [*folders, *settings]:
+        raise ConfigError(
+            f"opencode would run the plugins of this repository: {found[0].relative_to(checkout)}",
+            "Use another agent here, or remove them from the branch that the work starts from.",
+        )
 
 
 class _Cache(msgspec.Struct, frozen=True):

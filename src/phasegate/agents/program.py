@@ -15,11 +15,16 @@ CERTIFICATES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class Account(msgspec.Struct, frozen=True):
-    """How a program gets to its model: by variables, by the files of a sign-in, and what to tell who has neither."""
+    """How a program gets to its model: by keys, by the files of a sign-in, and what to tell who has neither."""
 
-    variables: tuple[str, ...]
+    keys: tuple[str, ...]  # variables; one that is set will do
     sign_in_files: tuple[str, ...]
     sign_in: str
+    settings: tuple[str, ...] = ()  # variables that say where to go with it
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return (*self.keys, *self.settings)
 
 
 def launch_of(

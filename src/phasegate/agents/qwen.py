@@ -12,7 +12,8 @@ from phasegate.agents.port import AgentEvent, AgentReport, Finished, Launch, Rea
 from phasegate.agents.program import Account, launch_of, model_option, settings_file
 
 ACCOUNT = Account(
-    variables=("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"),
+    keys=("OPENAI_API_KEY",),
+    settings=("OPENAI_BASE_URL", "OPENAI_MODEL"),
     sign_in_files=(".qwen/oauth_creds.json",),
     sign_in=(
         "Set OPENAI_API_KEY (and OPENAI_BASE_URL for another service); with a sign-in of its own, set "

@@ -14,6 +14,11 @@ _NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie|bearer|sessio
 _DEEPEST = 20
 
 
+def names_a_secret(name: str) -> bool:
+    """Whether a variable of this name holds a secret, as names go."""
+    return _NAME.search(name) is not None
+
+
 def secrets_of(env: Mapping[str, str], names: Iterable[str]) -> tuple[bytes, ...]:
     """The secrets among these variables: by name, the passwords of addresses, and what is secret in a JSON value."""
     found: set[str] = set()

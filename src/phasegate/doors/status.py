@@ -23,6 +23,7 @@ from phasegate.rules.board import (
     workflow_lines,
     workflow_of,
 )
+from phasegate.rules.spending import Spent, in_words, spent_on
 from phasegate.rules.visible_text import visible
 
 TYPE_CHECKING = False
@@ -58,9 +59,10 @@ def overview(folder: str, feature: str | None, *, everything: bool, as_json: boo
     if feature and not workflow and feature not in boards:
         known = ", ".join(reader.features()) if reader else ""
         raise ConfigError(f"nothing is recorded of feature {feature}", f"known are: {known or 'none yet'}")
+    spent = _spent(reader, workflow.feature if workflow else next(iter(boards), None))
     if as_json:
-        return _json(_as_data(workflow, boards))
-    return "".join(f"{line}\n" for line in _lines(workflow, boards, everything))
+        return _json({**_as_data(workflow, boards), "spent": {name: one._asdict() for name, one in spent.items()}})
+    return "".join(f"{line}\n" for line in (*_lines(workflow, boards, everything), *_spent_lines(spent)))
 
 
 def of_package(folder: str, wanted: str, feature: str | None, *, as_json: bool) -> str:
@@ -72,8 +74,30 @@ def of_package(folder: str, wanted: str, feature: str | None, *, as_json: bool) 
         raise ConfigError(f"there is no package {wanted}", "phasegate package list")
     jobs = {row: [job for job in reader.jobs(row.feature) if job.wp == row.id] for row in rows}
     if as_json:
-        return _json([{**row._asdict(), "jobs": [job._asdict() for job in jobs[row]]} for row in rows])
+        return _json([_package_data(row, jobs[row]) for row in rows])
     return "".join(f"{line}\n" for row in rows for line in _package_lines(row, jobs[row]))
+
+
+def _package_data(row: Package, jobs: list[Job]) -> dict[str, object]:
+    return {**row._asdict(), "spent": spent_on(jobs)._asdict(), "jobs": [job._asdict() for job in jobs]}
+
+
+def _spent(reader: Reader | None, feature: str | None) -> dict[str, Spent]:
+    """What the feature that is shown has used, and what all have."""
+    if reader is None:
+        return {"all": Spent()}
+    own = {} if feature is None else {"feature": reader.spent(feature)}
+    return {**own, "all": reader.spent()}
+
+
+def _spent_lines(spent: dict[str, Spent]) -> list[str]:
+    """One line, and none where nothing was used; all features are named where there is more than the one shown."""
+    everything = spent["all"]
+    own = spent.get("feature", everything)
+    if not any(everything):
+        return []
+    others = "" if own == everything else f"; all features: {in_words(everything)}"
+    return ["", f"spent: {in_words(own)}{others}"]
 
 
 def _reader(folder: str) -> Reader | None:
@@ -171,6 +195,8 @@ def _package_lines(row: Package, jobs: list[Job]) -> list[str]:
     lines = [f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{why}"]
     if row.remediation:
         lines.append(f"    what to do: {row.remediation}")
+    if any(spent := spent_on(jobs)):
+        lines.append(f"    spent: {in_words(spent)}")
     for job in jobs:
         how = job.outcome or "running"
         lines.append(visible(f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {how}"))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
 from phasegate.agents.port import NOTHING
-from phasegate.engine.context_documents import context_documents
+from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
 from phasegate.engine.jobs import Assigned
-from phasegate.engine.phase_briefs import role_piece
 from phasegate.engine.project import new_id
 from phasegate.engine.staffing import Member, member_for
 from phasegate.engine.workplace import Workplace
@@ -20,7 +19,7 @@ from phasegate.rules.package_run import Action, Run, Step
 from phasegate.workspace.log import diff_text
 
 
-def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Collection[str]) -> Member:
+def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Mapping[str, float]) -> Member:
     """The agent that implements, or that reviews: an entry for the phase names the one that implements."""
     return member_for(place.project, step, place.phase if step is Step.IMPLEMENT else "", wanted, resting)
 
@@ -47,7 +46,7 @@ def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str 
         instructions=instructions(action.step, _values(place, run, action, job, share)),
         pieces=tuple(_pieces(place, run, action, folder)),
         paths=tuple(place.blobs_of(place.start())),
-        context=tuple(one.path for one in context_documents(place.project, slug, place.start(), folder)),
+        context=tuple(one.path for one in _documents(place, folder)),
         share=share,
         scope=place.scope(action.owed.agent_index) if action.step is Step.IMPLEMENT else NOTHING,
     )
@@ -80,15 +79,19 @@ def _note(action: Action, share: Share | None) -> str:
 
 
 def _pieces(place: Workplace, run: Run, action: Action, folder: Path) -> Iterator[Piece]:
-    """What the agent is shown besides the code: its role, the package, the feature's documents, the findings."""
-    yield from role_piece(place.phase)
+    """What the agent is shown besides the code: the package, the feature's documents, the findings."""
     yield Piece(Kind.TASKS, place.document_name, place.document)
-    for document in context_documents(place.project, place.package.feature_slug, place.start(), folder):
+    yield from role_of_phase(place.phase)
+    for document in _documents(place, folder):
         yield Piece(Kind.ARTIFACT, document.name, document.text)
     if action.step is Step.REVIEW:
         yield from _about_the_work(place, run)
     if run.findings:
         yield Piece(Kind.FINDINGS, f"findings-{action.round - 1}.md", run.findings)
+
+
+def _documents(place: Workplace, folder: Path) -> tuple[ContextDocument, ...]:
+    return context_documents(place.project, place.package.feature_slug, place.start(), folder)
 
 
 def _about_the_work(place: Workplace, run: Run) -> Iterator[Piece]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.project import Project
+from phasegate.prompts.agent_files import file_of_phase
 from phasegate.prompts.feature_folder import Unreadable, read_text
 from phasegate.prompts.front_matter import read_document
 from phasegate.rules.audience import select
+from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.front_matter import Malformed
 
 OF_THE_FEATURE = (
     *("proposal.md", "spec.md", "impact-analysis.md", "trace-analysis.md", "architecture.md", "plan.md"),
     *("test-strategy.md", "upgrade-plan.md"),
 )
+SPECS = "specs/"
 OF_THE_PROJECT = ("ARCHITECTURE.md", "GOVERNANCE.md")
 
 
@@ -28,46 +32,44 @@ class ContextDocument(NamedTuple):
 
 
 def context_documents(project: Project, slug: str, commit: str, checkout: Path) -> tuple[ContextDocument, ...]:
-    """The documents of a feature and of the project that are meant for agents. What cannot be read is not given."""
-    committed = _committed(project, slug, commit)
-    names = dict.fromkeys((*OF_THE_FEATURE, *sorted(committed)))
-    own = (_of_feature(project, slug, name, committed.get(name), checkout) for name in names)
-    shared = (ContextDocument(name, project.root / name, _on_disk(project.root / name)) for name in OF_THE_PROJECT)
-    return (*(one for one in own if _is_given(one, True)), *(one for one in shared if _is_given(one, False)))
+    """The documents of a feature and of the project that are meant for agents. What cannot be read is not given.
 
-
-def _of_feature(project: Project, slug: str, name: str, committed: str | None, checkout: Path) -> ContextDocument:
-    """A document as the commit that the work began from has it, and so the checkout.
-
-    The person's own folder is named where it has the same, or where the document is not committed yet.
+    The feature's own come from the commit that the work began with; where it has none, from the person's folder.
     """
-    path = project.features / slug / name
-    on_disk = _on_disk(path)
-    if committed is None or committed == on_disk:
-        return ContextDocument(name, path, on_disk)
-    return ContextDocument(name, checkout / project.config.paths.features / slug / name, committed)
-
-
-def _committed(project: Project, slug: str, commit: str) -> dict[str, str]:
     branch = Branch(project, slug)
-    found = branch.documents(commit)
-    return branch.read({name: blob for name, blob in found.items() if name in OF_THE_FEATURE or _is_capability(name)})
+    named = {name: blob for name, blob in branch.documents(commit).items() if _is_of_the_feature(name)}
+    if named:
+        own = _given(branch.read(named), checkout / branch.folder, by_name=True)
+    else:
+        own = _given(_texts(project.features / slug, OF_THE_FEATURE), project.features / slug, by_name=True)
+    return (*own, *_given(_texts(project.root, OF_THE_PROJECT), project.root, by_name=False))
 
 
-def _is_capability(name: str) -> bool:
-    return name.startswith("specs/") and name.endswith(".md")
+def role_of_phase(phase: str) -> Iterator[Piece]:
+    """The agent file of a phase, which is the job description of its agents (N10)."""
+    if (file := file_of_phase(phase)) is not None:
+        yield Piece(Kind.ROLE, file.name, file.text)
 
 
-def _on_disk(path: Path) -> str:
-    try:
-        return read_text(path)
-    except Unreadable:
-        return ""
+def _is_of_the_feature(name: str) -> bool:
+    return name in OF_THE_FEATURE or (name.startswith(SPECS) and name.endswith(".md"))
 
 
-def _is_given(document: ContextDocument, by_name: bool) -> bool:
-    try:
-        front = read_document(document.text).front
-    except Malformed:
-        return False
-    return bool(document.text) and select(front, by_name).given
+def _texts(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = read_text(folder / name)
+        except Unreadable:
+            continue
+    return found
+
+
+def _given(texts: Mapping[str, str], folder: Path, by_name: bool) -> Iterator[ContextDocument]:
+    for name, text in texts.items():
+        try:
+            front = read_document(text).front
+        except Malformed:
+            continue
+        if select(front, by_name).given:
+            yield ContextDocument(name, folder / name, text)

@@ -176,10 +176,15 @@ class _Dispatch:
 
     def _prepare(self) -> None:
         place = self._place
-        base = open_feature(place.project.repository, place.package.feature_slug, current_branch(place.project))
+        base = open_feature(place.project.repository, place.package.feature_slug, self._base())
         folders = [checkout.folder.name for checkout in place.checkouts()]
         self._record.say(f"worktree ready at {place.project.config.paths.worktrees}/{', '.join(folders)}")
         self._record(Prepared(base))
+
+    def _base(self) -> str:
+        """What the feature's branch is made from if it is not there: only then must the person have a branch."""
+        project, branch = self._place.project, f"feat/{self._place.package.feature_slug}"
+        return branch if read_refs(project.repository, BRANCHES + branch) else current_branch(project)
 
     def _harvest(self) -> None:
         self._record(take_over(self._place, self._record.run.round, self._record.say))

@@ -6,7 +6,7 @@ begins. Whoever kills this at any moment is followed by one that goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from phasegate.engine.closing import merge_feature, tidy
 from phasegate.engine.dispatch import Report, dispatch
-from phasegate.engine.feature_journal import FeatureJournal
-from phasegate.engine.packages import find_package
+from phasegate.engine.feature_journal import HAPPENED, FeatureJournal, read_happened
+from phasegate.engine.packages import HAPPENED as OF_PACKAGE
+from phasegate.engine.packages import find_package, read_package_event
 from phasegate.engine.phase_steps import LOOK_EVERY_S, PhaseSteps
 from phasegate.engine.project import Project, new_id, now
 from phasegate.errors import StateConflict
@@ -142,22 +143,49 @@ class _Drive:
                 else:
                     self._journal.record(_as_event(came.result))
         except BaseException:
-            self._project.stop.set()
-            for thread in running.values():
-                thread.join()
+            self._end(running.values())
             raise
         if failure is not None:
             raise failure
+
+    def _end(self, threads: Iterable[Thread]) -> None:
+        """End what still runs. A wish of our own goes with it: the project may be used again."""
+        stop = self._project.stop
+        is_wished = stop.is_set()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        if not is_wished:
+            stop.clear()
 
     def _is_due(self) -> bool:
         return any(action.step is Step.PACKAGES for action in decide(self._feature))
 
     def _startable(self, running: dict[str, Thread]) -> tuple[str, ...]:
         names = [name for action in decide(self._feature, running) for name in action.packages]
-        for name in names:
-            if self._feature.packages[name] is not State.DOING:
-                self._journal.record(PackageStarted(name))
-        return tuple(names)
+        fresh = [name for name in names if self._feature.packages[name] is not State.DOING]
+        ended = [end for name in names if name not in fresh and (end := self._end_unseen(name)) is not None]
+        if fresh or ended:
+            self._journal.record(*(PackageStarted(name) for name in fresh), *ended)
+        gone = {end.package for end in ended}
+        return tuple(name for name in names if name not in gone)
+
+    def _end_unseen(self, name: str) -> PackageEnded | None:
+        """How a package ended in a run that died before it took that in. A blocked one waits for a person, as ever."""
+        row = next((row for row in self._store.packages(self._slug) if row.id == name), None)
+        if row is None or row.state != State.BLOCKED or not self._was_worked_on(name):
+            return None
+        return PackageEnded(name, State.BLOCKED, row.reason, row.remediation)
+
+    def _was_worked_on(self, name: str) -> bool:
+        """Whether anything happened to a package since it was begun: else it is blocked from before, and resolved."""
+        worked = False
+        for recorded in self._store.events(self._slug):
+            if recorded.kind == HAPPENED and read_happened(recorded.payload) == PackageStarted(name):
+                worked = False
+            elif recorded.kind == OF_PACKAGE and read_package_event(recorded.payload)[0] == name:
+                worked = True
+        return worked
 
     def _start(self, name: str, ends: SimpleQueue[_Came]) -> Thread:
         thread = Thread(target=self._dispatch, args=(name, ends), name=f"package {name}", daemon=True)

@@ -70,6 +70,7 @@ class Assigned(NamedTuple):
     share: Share | None = None
     documents: tuple[str, ...] = ()  # to be written by a planner: their skeletons are in the prompt
     scope: Scope = NOTHING  # what it may change
+    prompt: str = ""  # the whole of it, where it is not put together from the parts above
 
     @property
     def work_id(self) -> str:
@@ -100,7 +101,7 @@ def run_job(
 ) -> Ended:
     """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
     if (full := _cap_reached(project, store, assigned)) is not None:
-        return _not_started(assigned, started, *full)
+        return _not_started(trails, assigned, started, *full)
     folder = project.jobs / assigned.job
     folder.mkdir(parents=True, mode=0o700)
     harness = harness_of(assigned.settings.harness)
@@ -134,7 +135,7 @@ def run_job(
             announce(cage)  # whoever started this may stop it from another thread
             note = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, now(), done))
             report, finished = run_agent(cage, harness.reading(task, cage), note)
-    ended = _judged(assigned, report, finished)
+    ended = _judged(assigned, report, finished, _has_a_stand_in(store, assigned))
     if watch is not None and (changed := watch.changes()):
         ended = _strayed(ended, changed)
     seal = _note_end(trails, assigned, ended)
@@ -147,13 +148,19 @@ def _cap_reached(project: Project, store: Store, assigned: Assigned) -> tuple[st
     return reached(caps, store.spent(assigned.feature), store.spent())
 
 
-def _not_started(assigned: Assigned, started: JobRow, reason: str, key: str) -> Ended:
-    """A hard cap is reached: nothing more is started before a person has raised it."""
+def _not_started(trails: Trails, assigned: Assigned, started: JobRow, reason: str, key: str) -> Ended:
+    """A hard cap is reached: nothing more is started before a person has raised it. Its trail says so."""
     remedy = f"raise {key} in [limits] of phasegate.toml if you want to go on, then resolve"
-    nothing = Finished(None, "", "")
+    reason = f"a limit is reached: {reason}"
+    trails.open(assigned.feature, assigned.job)
+    told = {"text": f"not started: {reason}"}
+    trails.write(assigned.job, now(), Done("phasegate", Action.NOTICE, Source.OBSERVED, told))
+    rows = (
+        job_ended(started._replace(ended=now(), outcome=str(End.BLOCKED))),
+        trail_sealed(trails.close(assigned.job)),
+    )
     answer = parse_answer("", assigned.phase)
-    row = job_ended(started._replace(ended=now(), outcome=str(End.BLOCKED)))
-    return Ended(End.BLOCKED, f"a limit is reached: {reason}", remedy, False, answer, nothing, (row,))
+    return Ended(End.BLOCKED, reason, remedy, False, answer, Finished(None, "", ""), rows)
 
 
 def clear_away(project: Project, job: str) -> None:
@@ -185,13 +192,17 @@ def started_row(assigned: Assigned) -> JobRow:
 
 
 def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder: Path) -> Path:
+    path = folder / "prompt.xml"
+    path.write_text(assigned.prompt or _assembled(project, assigned, harness), encoding="utf-8")
+    return path
+
+
+def _assembled(project: Project, assigned: Assigned, harness: Harness) -> str:
     template = assigned.settings.template or harness.template
     request = PromptRequest(
         template, assigned.phase, assigned.instructions, project.root, assigned.paths, assigned.documents
     )
-    path = folder / "prompt.xml"
-    path.write_text(assemble(request, assigned.pieces).prompt.to_xml(), encoding="utf-8")
-    return path
+    return assemble(request, assigned.pieces).prompt.to_xml()
 
 
 def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) -> Task:
@@ -221,10 +232,19 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
     )
 
 
-def _judged(assigned: Assigned, report: AgentReport, finished: Finished) -> Ended:
+def _has_a_stand_in(store: Store, assigned: Assigned) -> bool:
+    """Whether another agent goes on while this one rests."""
+    fallback = assigned.settings.fallback
+    return fallback is not None and fallback not in store.resting(time.time())
+
+
+def _judged(assigned: Assigned, report: AgentReport, finished: Finished, has_a_stand_in: bool) -> Ended:
     """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7)."""
     answer = parse_answer(report.answer, assigned.phase, truncated=report.cut)
     end, reason, remediation = _verdict_on(assigned, report, finished, answer)
+    again_s = report.retry_at_s or 0.0
+    if report.ending is Ending.RATE_LIMITED and end is End.TRANSIENT and again_s > time.time():
+        end, reason, remediation = _at_a_limit(reason, again_s, has_a_stand_in)
     if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
         end, reason = End.FAILED, f"it ran out of time after {finished.duration_s:.0f} s: {reason}"
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
@@ -250,8 +270,6 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
         return End.BLOCKED, response.blocked_reason or response.error or "it failed", response.remediation or ""
     if blockers := dict.fromkeys((*report.blockers, *answer.blockers, *blockers_in(finished.stderr))):
         return End.BLOCKED, "; ".join(blockers), ""
-    if report.ending is Ending.RATE_LIMITED and report.retry_at_s is not None:
-        return _at_a_limit(report.reason, report.retry_at_s)
     if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED):
         return End.TRANSIENT, report.reason, "wait, then dispatch again"
     if report.ending is not Ending.COMPLETED:
@@ -261,11 +279,11 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
     return (End.UNREADABLE, answer.reason, "") if answer.error else (End.DONE, "", "")
 
 
-def _at_a_limit(reason: str, retry_at_s: float) -> tuple[End, str, str]:
-    """A limit of the provider is waited for, if it is lifted soon enough."""
-    if retry_at_s - time.time() <= LONGEST_REST_S:
-        return End.LIMITED, reason, ""
-    until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="minutes")
+def _at_a_limit(reason: str, retry_at_s: float, has_a_stand_in: bool) -> tuple[End, str, str]:
+    """A limit of the provider is waited for, if it is lifted soon enough or another agent goes on meanwhile."""
+    until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="seconds")
+    if has_a_stand_in or retry_at_s - time.time() <= LONGEST_REST_S:
+        return End.LIMITED, f"{reason}; it rests until {until}", ""
     return End.FAILED, f"{reason}; it is lifted at {until} only", "resolve then, or give the agent a fallback"
 
 

@@ -39,6 +39,7 @@ from phasegate.rules.phase import Work, phase_of, required_artifacts
 from phasegate.rules.workflow import WORKFLOWS, workflow_noun
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import read_refs
+from phasegate.workspace.upkeep import open_feature
 
 _WORDS_IN_A_SLUG = 5
 _LONGEST_SLUG = 48
@@ -126,6 +127,7 @@ def check_gate(project: Project, store: Store, slug: str) -> tuple[Feature, Gate
         Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
     ):
         feature = journal.feature
+        open_feature(project.repository, slug, feature.base)  # nothing may have been carried out yet
         steps = PhaseSteps(project, store, trails, journal, None)
         found = steps.at_the_gate()
         result = judged(feature, found)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from phasegate.agents.port import NOTHING
+from phasegate.engine.context_documents import role_of_phase
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.jobs import Assigned
 from phasegate.engine.project import Project, new_id
 from phasegate.engine.staffing import Member
-from phasegate.prompts.agent_files import file_of_phase
 from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.decide import ROLES, Feature, Step
@@ -91,7 +91,7 @@ def _notes(feature: Feature) -> Iterator[str]:
 
 def _pieces(branch: Branch, feature: Feature, step: Step, commit: str) -> Iterator[Piece]:
     """The context, in no order: its kind says where each piece stands."""
-    yield from role_piece(feature.phase.key)
+    yield from role_of_phase(feature.phase.key)
     yield Piece(Kind.ARTIFACT, "request.md", _request(feature))
     named = {name: blob for name, blob in branch.documents(commit).items() if _is_shown(name)}
     for name, text in branch.read(named).items():
@@ -105,12 +105,6 @@ def _pieces(branch: Branch, feature: Feature, step: Step, commit: str) -> Iterat
         yield Piece(Kind.REVISED, "evidence.md", feature.report)
     if feature.findings:
         yield Piece(Kind.FINDINGS, f"findings-{max(1, _round(feature) - 1)}.md", feature.findings)
-
-
-def role_piece(phase: str) -> Iterator[Piece]:
-    """The agent file of the phase, which is the job description (N10)."""
-    if (file := file_of_phase(phase)) is not None:
-        yield Piece(Kind.ROLE, file.name, file.text)
 
 
 def _request(feature: Feature) -> str:

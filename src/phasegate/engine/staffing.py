@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from phasegate.agents.table import HARNESSES
-from phasegate.config import Agent
+from phasegate.cage.environment import safe_path
+from phasegate.cage.run import find_program
+from phasegate.config import Agent, Config
 from phasegate.config.settings import Harness
-from phasegate.engine.project import Project
 from phasegate.errors import ConfigError
 from phasegate.rules.lifecycle import Refusal
 from phasegate.rules.staffing import serve
+
+
+class Desk(Protocol):
+    """Where agents are looked for: a folder and what was configured there."""
+
+    @property
+    def root(self) -> Path: ...
+
+    @property
+    def config(self) -> Config: ...
 
 
 class Member(NamedTuple):
@@ -23,43 +35,58 @@ class Member(NamedTuple):
     settings: Agent
 
 
-def staff(project: Project) -> Mapping[str, Agent]:
+def staff(desk: Desk) -> Mapping[str, Agent]:
     """The agents that can be started, in the order of the configuration."""
-    configured = project.config.agents
-    if configured:
-        return {name: agent for name, agent in configured.items() if can_start(project, agent)}
+    candidates = desk.config.agents or known_agents()
+    return {name: agent for name, agent in candidates.items() if can_start(desk, agent)}
+
+
+def known_agents() -> Mapping[str, Agent]:
+    """The agents that need no configuration, each under the name of its program."""
     commands = {Harness(kind): harness.default_command for kind, harness in HARNESSES.items()}
-    known = {kind: command for kind, command in commands.items() if command and kind is not Harness.SCRIPTED}
-    return {command[0]: Agent(kind) for kind, command in known.items() if shutil.which(command[0])}
+    return {command[0]: Agent(kind) for kind, command in commands.items() if command and kind is not Harness.SCRIPTED}
 
 
-def can_start(project: Project, agent: Agent) -> bool:
+def command_of(agent: Agent) -> tuple[str, ...]:
+    """The configured command, or that of the harness."""
+    return agent.command or HARNESSES[agent.harness].default_command
+
+
+def can_start(desk: Desk, agent: Agent) -> bool:
     """Whether the agent's program is there."""
-    if agent.harness is Harness.SCRIPTED:
-        return True
-    harness = HARNESSES.get(agent.harness)
-    command = agent.command or (harness.default_command if harness else ())
-    if not command:
-        return False
-    program = str(project.root / command[0]) if "/" in command[0] else command[0]
-    return shutil.which(program) is not None
+    return agent.harness is Harness.SCRIPTED or program_of(desk, agent) is not None
+
+
+def program_of(desk: Desk, agent: Agent) -> str | None:
+    """Where the agent's program lies, as a job will find it; None where it is missing."""
+    command = command_of(agent)
+    return find_program(command[0], path=safe_path(os.environ.get("PATH", "")), cwd=desk.root) if command else None
 
 
 def member_for(
-    project: Project, role: str, phase: str, wanted: str | None = None, resting: Collection[str] = ()
+    desk: Desk, role: str, phase: str, wanted: str | None = None, resting: Mapping[str, float] | None = None
 ) -> Member:
     """The agent that serves a role in a phase, or an error that says how to get one.
 
-    One that rests at a limit is stood in for by its fallback, if it has one that does not rest too.
+    One that rests at a limit is stood in for by its fallback, or by that one's; where all of them rest, the one that
+    rests least is named.
     """
-    agents = staff(project)
-    name = serve(role, phase, project.config.roles, tuple(agents), wanted)
+    agents = staff(desk)
+    name = serve(role, phase, desk.config.roles, tuple(agents), wanted)
     if isinstance(name, Refusal):
         raise ConfigError(name.reason, name.hint)
-    stand_in = agents[name].fallback
-    if name in resting and stand_in is not None and stand_in in agents and stand_in not in resting:
-        name = stand_in
+    until_s = resting or {}
+    name = min(_in_turn(agents, name), key=lambda one: until_s.get(one, 0.0))  # of equals the first
     return Member(name, agents[name])
+
+
+def _in_turn(agents: Mapping[str, Agent], name: str | None) -> Iterator[str]:
+    """An agent, the one that stands in for it, and so on; no one twice."""
+    seen: set[str] = set()
+    while name is not None and name in agents and name not in seen:
+        seen.add(name)
+        yield name
+        name = agents[name].fallback
 
 
 def clock(moment_s: float) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from contextlib import suppress
 from itertools import count
 
 TYPE_CHECKING = False
@@ -10,6 +12,8 @@ if TYPE_CHECKING:  # `init` writes with these functions, and does without pathli
     from pathlib import Path
 
 _numbers = count()
+_PREFIX, _SUFFIX = ".phasegate-", ".tmp"
+_LEFT_FOR_S = 60.0  # nobody takes that long between making such a file and renaming it
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -58,7 +62,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 def replace_at(folder: int, name: str, data: bytes, mode: int) -> None:
     """Replace a file in an open folder at once and for good. What stands under the name is never followed or opened."""
-    temporary = f".phasegate-{os.getpid()}-{next(_numbers)}.tmp"
+    temporary = f"{_PREFIX}{os.getpid()}-{next(_numbers)}{_SUFFIX}"
     descriptor = _create(folder, temporary, mode)
     try:
         write_all(descriptor, data)
@@ -70,6 +74,15 @@ def replace_at(folder: int, name: str, data: bytes, mode: int) -> None:
     finally:
         os.close(descriptor)
     os.fsync(folder)
+
+
+def remove_left(folder: int) -> None:
+    """Remove what a process that was killed left of a file that it was about to replace, a while ago."""
+    for name in os.listdir(folder):
+        if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+            with suppress(OSError):
+                if time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime > _LEFT_FOR_S:
+                    os.unlink(name, dir_fd=folder)
 
 
 def _create(folder: int, name: str, mode: int) -> int:

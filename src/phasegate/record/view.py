@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from phasegate.errors import EnvironmentUnavailable, StateConflict
-from phasegate.record.durable import open_folder, replace_at
+from phasegate.record.durable import open_folder, remove_left, replace_at
 from phasegate.record.state_file import STATE_PATH, read_state
 from phasegate.rules.lifecycle import Workflow, state_view
 
@@ -32,6 +32,7 @@ def write_view(root: Path, workflow: Workflow | None) -> None:
         _refuse_what_is_no_file(folder, path)
         _keep_foreign_state(folder, path)
         replace_at(folder, path.name, text, 0o644)
+        remove_left(folder)
     except OSError as error:
         raise EnvironmentUnavailable(f"{path} cannot be written: {error.strerror}") from error
     finally:

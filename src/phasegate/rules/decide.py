@@ -42,7 +42,7 @@ from phasegate.rules.feature_events import (
 )
 from phasegate.rules.gate import Demands, Evidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Workflow
-from phasegate.rules.package_run import MOST_PAUSES, End
+from phasegate.rules.package_run import End
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
@@ -107,6 +107,7 @@ class Feature(msgspec.Struct, frozen=True):
     pauses: int = 0
     needs: Mapping[str, tuple[str, ...]] = {}
     packages: Mapping[str, State] = {}
+    blocked: Mapping[str, str] = {}  # why, for each package that is
     verdict: Verdict | None = None  # of this round's critic or reviewer
     commands: Mapping[str, bool] = {}  # of this round
     asks_for_word: bool = False  # there is no command: a person is asked how it was checked
@@ -266,7 +267,7 @@ def _after_job(feature: Feature, ended: JobEnded, due: Step) -> Feature:
             return feature
         case End.TRANSIENT if feature.retries < feature.limits.retries:
             return _noted(_changed(feature, retries=feature.retries + 1), ended.reason)
-        case End.LIMITED if feature.pauses < MOST_PAUSES:
+        case End.LIMITED if feature.pauses < feature.limits.pauses:
             return _noted(_changed(feature, pauses=feature.pauses + 1), ended.reason)
         case End.UNREADABLE if not feature.asked_again:
             return _noted(_changed(feature, asked_again=True), ended.reason)
@@ -318,14 +319,14 @@ def _after_package(feature: Feature, event: PackageEnded) -> Feature:
     if event.state not in _ENDED:
         return feature
     packages = {**feature.packages, event.package: event.state}
-    after = _changed(feature, packages=packages)
+    why = {event.package: event.reason} if event.state is State.BLOCKED else {}
+    after = _changed(feature, packages=packages, blocked={**feature.blocked, **why})
     if _all_done(after):
         return _done(after)
     if open_packages(after):
         return _changed(after, remediation=event.remediation or feature.remediation)
-    blocked = ", ".join(name for name, state in sorted(packages.items()) if state is State.BLOCKED)
-    reason = f"blocked: {blocked}" + (f" ({event.reason})" if event.reason else "")
-    return _stopped(after, reason, event.remediation or feature.remediation)
+    reasons = (f"{name} ({reason})" if reason else name for name, reason in sorted(after.blocked.items()))
+    return _stopped(after, f"blocked: {', '.join(reasons)}", event.remediation or feature.remediation)
 
 
 def _after_commands(feature: Feature, event: Ran) -> Feature:
@@ -370,7 +371,7 @@ def judged(feature: Feature, event: GateChecked) -> GateResult:
 def _resolved(feature: Feature, how: str) -> Feature:
     """The blocked step is tried again. Behind a gate that stopped, that is the phase, with the findings in hand."""
     again = {name: State.PLANNED if state is State.BLOCKED else state for name, state in feature.packages.items()}
-    fresh = _fresh(_changed(feature, packages=again, remediation="", archive_round=1))
+    fresh = _fresh(_changed(feature, packages=again, blocked={}, remediation="", archive_round=1))
     if feature.workflow.stage is Stage.GATE_PASSED:
         return fresh  # the gate passed before: nothing of the phase is due again
     if feature.todo:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.package_run import End
+from phasegate.rules.package_run import MOST_PAUSES, End
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
@@ -18,6 +18,7 @@ class Limits(msgspec.Struct, frozen=True):
     revisions: int = 3
     retries: int = 3
     parallel: int = 2
+    pauses: int = MOST_PAUSES  # of one run, for limits of the provider
 
 
 class PhasePlan(msgspec.Struct, frozen=True):

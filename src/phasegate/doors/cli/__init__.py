@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "advance": ("workflow", "advance", "Go on to the next phase, from a passed gate."),
     "agent-file": ("agent_file", "agent_file", "List, copy and mend agent files and their prompt sections."),
+    "agents": ("agents", "agents", "Show which agents can be started here and what they lack; try one."),
     "answer": ("answer", "answer", "Read an agent's answer: verdict, task statuses, result."),
     "artifact": ("artifact", "artifact", "Write, read and list the artifacts of a feature."),
     "audit": ("audit", "audit", "Show the audit trails, and verify that nothing in them was changed."),

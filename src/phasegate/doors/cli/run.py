@@ -21,10 +21,11 @@ from phasegate.engine.driver import Wishes, drive
 from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.project import Project, open_project, opened_store
 from phasegate.engine.watching import Follower, following
-from phasegate.errors import ConfigError
+from phasegate.errors import ConfigError, PhasegateError
 from phasegate.record.store import Store
 from phasegate.rules.lifecycle import Stage
 
+_GO_ON = "  then: phasegate run"
 _agent_option = click.option("--agent", metavar="NAME", help="Let this agent do it all, whatever [roles] says.")
 
 
@@ -52,7 +53,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
             teller(told)
     if as_json:
         show(as_data(feature), "", as_json)
-    teller.end((orders.outlook(feature), "  then: phasegate run"))
+    teller.end((orders.outlook(feature), _GO_ON))
     return 0
 
 
@@ -108,7 +109,10 @@ def carry_on(
         ):
             feature = drive(project, store, slug, wishes)
     except KeyboardInterrupt:
-        teller.end(("stopped; what was done is kept", "  then: phasegate run"))
+        teller.end((f"{slug} is stopped; what the agents left is saved, and what was done counts", _GO_ON))
+        raise
+    except PhasegateError:
+        teller.end()
         raise
     if as_json:
         show(as_data(feature), "", as_json)

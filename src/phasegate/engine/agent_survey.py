@@ -1,0 +1,169 @@
+"""What there is of agents here: programs, versions, sign-ins, roles, and the sandbox that each will have.
+
+Of keys and sign-ins only the names are looked at: whether a variable is set, whether a file is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.agents.command import own_files
+from phasegate.agents.known import Known, known_program
+from phasegate.agents.secret_values import names_a_secret
+from phasegate.agents.table import HARNESSES
+from phasegate.agents.version import Version, ask_version
+from phasegate.cage.level import Level
+from phasegate.cage.probe import choose, holding
+from phasegate.config import Agent, Config, find_place, load
+from phasegate.config.agreement import PROMPT_PHASES
+from phasegate.config.settings import Harness, Sandbox
+from phasegate.engine.staffing import can_start, command_of, known_agents, program_of, staff
+from phasegate.errors import EnvironmentUnavailable
+from phasegate.rules.staffing import serve
+
+MOST_AT_ONCE = 4
+_PHASES = {"implement": "06-implementation", "review": "06-implementation"}  # where a role has but one
+_NO_VERSION = Version(why_not="it has no way to say it")
+
+
+class Workshop(NamedTuple):
+    """A folder and its configuration; it need not be a repository."""
+
+    root: Path
+    config: Config
+
+
+class Missing(NamedTuple):
+    """Something that an agent lacks, and how to get it."""
+
+    what: str
+    remedy: str
+
+
+class Surveyed(NamedTuple):
+    """All that is known of one agent without asking its model anything."""
+
+    name: str
+    harness: str
+    configured: bool
+    can_start: bool
+    command: tuple[str, ...]
+    path: str  # empty: not found
+    version: str  # empty: `version_unknown` says why
+    version_unknown: str
+    tested: str  # empty: it was never run by us
+    sign_in: tuple[str, ...]  # names of what is there: files below the home folder, variables
+    roles: tuple[str, ...]
+    stands_in_for: tuple[str, ...]
+    sandbox: str  # empty: the configured level does not hold
+    sandbox_gaps: tuple[str, ...]
+    missing: tuple[Missing, ...]
+
+
+def open_workshop(start: Path) -> Workshop:
+    """The configuration around a folder."""
+    return Workshop(find_place(start).root, load(start, os.environ).config)
+
+
+def survey(shop: Workshop) -> tuple[Surveyed, ...]:
+    """Every configured agent, then every program that we know and nobody configured."""
+    agents = {**shop.config.agents, **_not_configured(shop.config)}
+    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+        versions = dict(zip(agents, pool.map(lambda agent: _version(shop, agent), agents.values()), strict=True))
+    roles = _roles(shop)
+    return tuple(_surveyed(shop, name, agent, versions[name], roles) for name, agent in agents.items())
+
+
+def _not_configured(config: Config) -> dict[str, Agent]:
+    used = {agent.harness for agent in config.agents.values()}
+    return {
+        name: agent for name, agent in known_agents().items() if agent.harness not in used and name not in config.agents
+    }
+
+
+def _surveyed(
+    shop: Workshop, name: str, agent: Agent, version: Version, roles: Mapping[str, tuple[str, ...]]
+) -> Surveyed:
+    known = known_program(agent.harness, agent.command)
+    sign_in = tuple(_sign_in(agent, known))
+    level, why_not = _level(shop.config, agent)
+    missing = (
+        *_missing_program(shop, agent, known),
+        *_missing_sign_in(agent, known, sign_in),
+        *((Missing(why_not, "install bubblewrap, or set another `sandbox` in [run]"),) if why_not else ()),
+    )
+    return Surveyed(
+        name=name,
+        harness=str(agent.harness),
+        configured=name in shop.config.agents,
+        can_start=can_start(shop, agent),
+        command=command_of(agent),
+        path=program_of(shop, agent) or "",
+        version=version.number,
+        version_unknown=version.why_not,
+        tested=known.tested if known else "",
+        sign_in=sign_in,
+        roles=roles.get(name, ()),
+        stands_in_for=tuple(one for one, other in shop.config.agents.items() if other.fallback == name),
+        sandbox=str(level or ""),
+        sandbox_gaps=holding(level).gaps if level else (),
+        missing=missing,
+    )
+
+
+def _version(shop: Workshop, agent: Agent) -> Version:
+    """Asked of the program itself, in the strongest cage there is: it needs neither network nor anything of ours."""
+    arguments, path = HARNESSES[agent.harness].version_arguments, program_of(shop, agent)
+    if path is None:
+        return Version(why_not="it was not found")
+    if not arguments:
+        return _NO_VERSION
+    _, *own = own_files(shop.root, command_of(agent))
+    return ask_version((path, *own, *arguments), choose(None, needs_network=False))
+
+
+def _level(config: Config, agent: Agent) -> tuple[Level | None, str]:
+    """The level that a job of this agent will have here, or why it cannot have the one that was asked for."""
+    sandbox = config.run.sandbox
+    wanted = None if sandbox is Sandbox.AUTO else Level(sandbox.value)
+    try:
+        return choose(wanted, needs_network=agent.harness is not Harness.SCRIPTED), ""
+    except EnvironmentUnavailable as error:
+        return None, error.message
+
+
+def _sign_in(agent: Agent, known: Known | None) -> Iterator[str]:
+    keys = (*(known.account.keys if known else ()), *filter(names_a_secret, agent.env))
+    yield from (name for name in dict.fromkeys(keys) if os.environ.get(name))
+    if known and agent.sign_in:
+        yield from (f"~/{name}" for name in known.account.sign_in_files if (Path.home() / name).is_file())
+
+
+def _missing_program(shop: Workshop, agent: Agent, known: Known | None) -> Iterator[Missing]:
+    if agent.harness is Harness.SCRIPTED:
+        scenario = agent.scenario or next(iter(agent.command), "")
+        if not scenario or not (shop.root / scenario).is_file():
+            yield Missing(f"its scenario {scenario or 'is not set'}".strip(), "set `scenario` to a file that exists")
+    elif program_of(shop, agent) is None:
+        own = f"its command {command_of(agent)[0]!r} is not there"
+        remedy = known.install if known and not agent.command else "install it, or mend `command` in phasegate.toml"
+        yield Missing(own, remedy)
+
+
+def _missing_sign_in(agent: Agent, known: Known | None, found: Iterable[str]) -> Iterator[Missing]:
+    if known and not tuple(found):
+        yield Missing("neither a sign-in nor a key was found", known.account.sign_in)
+
+
+def _roles(shop: Workshop) -> dict[str, tuple[str, ...]]:
+    """Which roles, and which phases with an entry of their own, each agent serves."""
+    names = tuple(staff(shop))
+    roles = shop.config.roles
+    phases = [role for role in roles if role not in PROMPT_PHASES]
+    serves = {role: serve(role, _PHASES.get(role, ""), roles, names) for role in PROMPT_PHASES}
+    serves |= {phase: serve("plan", phase, roles, names) for phase in phases}
+    return {name: tuple(role for role, by in serves.items() if by == name) for name in names}

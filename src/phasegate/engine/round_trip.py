@@ -1,0 +1,156 @@
+"""One small question to an agent and back, the way that every job goes: prompt, cage, trail, record (D3).
+
+It is asked in an empty repository that is thrown away. What it costs counts towards the limits, like any other job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.agents.port import Usage
+from phasegate.config import Agent
+from phasegate.config.agreement import suggestion
+from phasegate.engine.crew import Crew
+from phasegate.engine.jobs import Assigned, Ended, clear_away, run_job, started_row
+from phasegate.engine.project import Project, new_id, now
+from phasegate.engine.staffing import Member, can_start, known_agents
+from phasegate.errors import ConfigError
+from phasegate.prompts.instructions import instructions
+from phasegate.record.row_events import job_ended, job_started
+from phasegate.record.rows import Job as JobRow
+from phasegate.record.store import Store
+from phasegate.record.trails import Trails
+from phasegate.rules.package_run import End
+from phasegate.rules.prompt import UnifiedPrompt
+from phasegate.workspace.export import export
+from phasegate.workspace.objects import NewCommit, Signature, write_commits
+from phasegate.workspace.removal import remove_tree
+from phasegate.workspace.repository import NOBODY, keep_out_of_git
+
+LONGEST_S = 300.0
+LONGEST_SHOWN = 400
+_LOOK_EVERY_S = 0.2
+
+
+class RoundTrip(NamedTuple):
+    """How it went."""
+
+    agent: str
+    ok: bool
+    reason: str  # why not
+    remedy: str
+    answer: str  # what came back, shortened
+    duration_s: float
+    usage: Usage | None
+    job: str
+    logs: str  # the folder
+
+
+def make_round_trip(project: Project, store: Store, name: str) -> RoundTrip:
+    """Ask the agent for a word that it cannot guess, and see whether it comes back."""
+    member = _member(project, name)
+    job = new_id()
+    word = f"round-trip-{job[:8]}"
+    with (
+        Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
+        _empty_repository(project, job) as folder,
+    ):
+        assigned = _assigned(job, member, folder, word)
+        row = started_row(assigned)
+        store.append_now(assigned.feature, now(), [job_started(row)])
+        ended = _run(project, store, trails, assigned, row)
+        store.append_now(assigned.feature, now(), ended.rows)
+        trails.forget(job)
+    store.anchor()
+    return _told(project, assigned, ended, word)
+
+
+def _member(project: Project, name: str) -> Member:
+    """A configured agent, or a known program that nobody configured, by its name or its kind."""
+    known = known_agents()
+    by_kind = {str(agent.harness): agent for agent in known.values()}
+    choices = {**by_kind, **known, **project.config.agents}
+    if name not in choices:
+        raise ConfigError(f"there is no agent {name}", suggestion(name, {**known, **project.config.agents}))
+    if not can_start(project, choices[name]):
+        raise ConfigError(f"the program of the agent {name} is not there", "phasegate agents says how to get it")
+    return Member(name, _in_time(choices[name]))
+
+
+def _in_time(agent: Agent) -> Agent:
+    return msgspec.structs.replace(agent, timeout_s=min(agent.timeout_s, LONGEST_S))
+
+
+def _assigned(job: str, member: Member, folder: Path, word: str) -> Assigned:
+    text = instructions("round-trip", {"WORD": word})
+    return Assigned(
+        job=job,
+        agent=member.name,
+        settings=member.settings,
+        feature=f"agents-test-{now()[:10]}",
+        work=None,
+        phase="review",
+        workflow_phase="",
+        round=1,
+        rounds=1,
+        checkout=folder,
+        document=None,
+        instructions=text,
+        pieces=(),
+        paths=(),
+        prompt=UnifiedPrompt(None, (), text).to_xml(),
+    )
+
+
+@contextmanager
+def _empty_repository(project: Project, job: str) -> Iterator[Path]:
+    """A checkout with nothing in it: nothing of the person's code is sent anywhere."""
+    keep_out_of_git(project.repository, project.worktrees)
+    nobody = Signature(NOBODY, 0)
+    commit = write_commits(project.repository, [NewCommit((), nobody, nobody, "nothing", {})])[0]
+    folder = project.worktrees / f".test-{job}"
+    try:
+        yield export(project.repository, commit, folder, with_git=True).folder
+    finally:
+        remove_tree(folder)
+
+
+def _run(project: Project, store: Store, trails: Trails, assigned: Assigned, row: JobRow) -> Ended:
+    """In a thread, so that Ctrl-C ends the agent too; a job that was cut short is closed on record."""
+    try:
+        with Crew() as crew:
+            crew.start(assigned.job, lambda announce: run_job(project, store, trails, assigned, row, announce))
+            while (came := crew.wait(_LOOK_EVERY_S)) is None:
+                pass
+            if isinstance(came.result, BaseException):
+                raise came.result
+            return came.result
+    except BaseException:
+        clear_away(project, assigned.job)
+        store.append_now(assigned.feature, now(), [job_ended(row._replace(ended=now(), outcome=str(End.LOST)))])
+        raise
+
+
+def _told(project: Project, assigned: Assigned, ended: Ended, word: str) -> RoundTrip:
+    answer = ended.answer.text.strip()
+    ok = ended.end is End.DONE and word in answer
+    other = "it answered, but not with the word that it was asked for"
+    reason = "" if ok else (other if ended.end is End.DONE else ended.reason or str(ended.end))
+    wait = "wait until then" if ended.end is End.LIMITED else ""
+    remedy = "" if ok else ended.remediation or wait or "read the log of the job, or try another model"
+    return RoundTrip(
+        agent=assigned.agent,
+        ok=ok,
+        reason=reason,
+        remedy=remedy,
+        answer=answer if len(answer) <= LONGEST_SHOWN else f"{answer[:LONGEST_SHOWN]} ...",
+        duration_s=round(ended.finished.duration_s, 1),
+        usage=ended.usage,
+        job=assigned.job,
+        logs=str(project.jobs / assigned.job),
+    )

@@ -1,0 +1,47 @@
+"""The page of each agent: its examples are valid, and it claims no version but the one that is tested."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from phasegate.agents.known import KNOWN
+from phasegate.config import load
+
+HOW_TO = Path(__file__).parents[2] / "docs/how-to"
+PAGES = {
+    "claude_code": "claude-code.md",
+    "codex": "codex.md",
+    "gemini": "gemini-cli.md",
+    "cursor": "cursor.md",
+    "opencode": "opencode.md",
+    "qwen": "qwen-code.md",
+}
+
+
+def test_every_known_program_has_a_page() -> None:
+    assert PAGES.keys() == KNOWN.keys()
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_page_says_how_to_install_and_sign_in_and_which_version_is_verified(kind: str) -> None:
+    page, known = (HOW_TO / PAGES[kind]).read_text(encoding="utf-8"), KNOWN[kind]
+    for heading in ("Install", "Sign in", "Configure", "How it runs", "Limits", "What is verified"):
+        assert f"\n## {heading}\n" in page
+    assert known.install in page if known.tested else "**Unverified.**" in page
+    for name in (*known.account.keys, *(f"~/{file}" for file in known.account.sign_in_files)):
+        assert f"`{name}`" in page, name
+    versions = re.findall(r"\nVersion ([0-9.]+[0-9]),", page)
+    assert versions == ([known.tested] if known.tested else [])
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_the_example_of_a_page_is_a_valid_configuration(kind: str, tmp_path: Path) -> None:
+    page = (HOW_TO / PAGES[kind]).read_text(encoding="utf-8")
+    example = next(text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "phasegate.toml" in text)
+    others = '[agents.codex]\nharness = "codex"\n' if "[agents.codex]" not in example else ""
+    (tmp_path / "phasegate.toml").write_text(f"{example}{others}")
+    agents = load(tmp_path, {}).config.agents
+    assert kind in {agent.harness for agent in agents.values()}
