@@ -49,7 +49,7 @@ def at_work(project: Project, store: Store, slug: str, command: str) -> Iterator
     with feature_lock(project.location.locks, slug, command, now()):
         journal = FeatureJournal(project, store, slug)
         if not journal.is_begun:
-            raise StateConflict(f"feature {slug} has no workflow", 'begin one: start feature "..."')
+            raise StateConflict(f"feature {slug} has no workflow", 'begin one: phasegate run feature "..."')
         journal.choose()  # whatever became of the view, the store is right
         try:
             yield journal

@@ -50,7 +50,7 @@ def start(project: Project, store: Store, type_: str, description: str, agent: s
     phases, noun = _phases(project, type_)
     description = description.strip()
     if not description and workflow_noun(type_, noun) is not None:
-        raise ConfigError(f"a {type_} needs a description", f'phasegate start {type_} "what you want"')
+        raise ConfigError(f"a {type_} needs a description", f'phasegate run {type_} "what you want"')
     plan = tuple(_phase_plan(project, key, phases) for key in phases)
     _refuse_without_agents(project, plan, agent)
     base = current_branch(project)
@@ -143,10 +143,14 @@ def outlook(feature: Feature) -> str:
     more = ", and at least 2 for each work package" if packages else ""
     limits = feature.limits
     return (
-        f"{len(feature.plan)} phases; at least {runs} agent runs{more}. "
+        f"{_counted(len(feature.plan), 'phase')}; at least {_counted(runs, 'agent run')}{more}. "
         f"At most {limits.revisions} rounds a phase, {limits.retries} retries a run, "
         f"{limits.parallel} packages at once."
     )
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _runs(phase: PhasePlan) -> int:

@@ -178,7 +178,7 @@ def take(feature: Feature | None, event: Happened) -> Feature | Refusal:
     if isinstance(event, Started):
         return _started(feature, event)
     if feature is None:
-        return Refusal("no workflow was started", 'begin one: start feature "..."')
+        return Refusal("no workflow was started", 'begin one: phasegate run feature "..."')
     if isinstance(event, Advanced | Retried | Escalated | Resolved | Cancelled | CompletionAsked):
         return _ordered(feature, event)
     if not feature.workflow.active or feature.workflow.stage is Stage.BLOCKED:

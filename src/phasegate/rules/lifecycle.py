@@ -180,7 +180,7 @@ def choose(workflows: Iterable[Workflow], feature: str | None, last_used: str | 
 
 def _list_of(active: Iterable[str]) -> str:
     names = ", ".join(sorted(active))
-    return f"choose with --feature: {names}" if names else 'begin one: start feature "..."'
+    return f"choose with --feature: {names}" if names else 'begin one: phasegate run feature "..."'
 
 
 def _moved(workflow: Workflow, stage: Stage, reason: str = "") -> Workflow:

@@ -18,6 +18,8 @@ from phasegate.rules.lifecycle import Stage
 from phasegate.rules.telling import Told
 from phasegate.rules.workflow import gate_name, resolve_display_name
 
+_MOST_FINDINGS = 20
+
 
 class Teller:
     """Prints what happens. A block is held back until it is known whether something follows it."""
@@ -108,6 +110,7 @@ def standing(feature: Feature) -> tuple[str, ...]:
             remedy = (f"  what to do: {feature.remediation}",) if feature.remediation else ()
             return (
                 f"{workflow.feature} is blocked in {workflow.phase}: {workflow.reason}",
+                *_findings(feature),
                 *remedy,
                 f"  {branch}; the logs: phasegate audit show",
                 '  then: phasegate resolve "how", and phasegate run',
@@ -126,6 +129,22 @@ def standing(feature: Feature) -> tuple[str, ...]:
             return ()
 
 
+def _findings(feature: Feature) -> Iterator[str]:
+    """What the checks and the reviewer of this round said: a person has to decide on it."""
+    lines = [line for line in _report(feature).splitlines() if line.strip()]
+    if lines:
+        yield "  findings:"
+        yield from (f"    {line}" for line in lines[:_MOST_FINDINGS])
+    if len(lines) > _MOST_FINDINGS:
+        yield f"    ... and {len(lines) - _MOST_FINDINGS} more lines"
+
+
+def _report(feature: Feature) -> str:
+    """Behind a passed gate something else is in the way, and its findings are settled."""
+    workflow = feature.workflow
+    return feature.report if workflow.stage is Stage.BLOCKED and workflow.blocked_at is Stage.WORKING else ""
+
+
 def as_data(feature: Feature) -> dict[str, object]:
     """The same for programs."""
     workflow = feature.workflow
@@ -136,6 +155,7 @@ def as_data(feature: Feature) -> dict[str, object]:
         "stage": str(workflow.stage),
         "round": workflow.round,
         "reason": workflow.reason,
+        "findings": _report(feature),
         "remediation": feature.remediation,
         "branch": f"feat/{workflow.feature}",
         "base": feature.base,
