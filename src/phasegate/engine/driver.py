@@ -23,8 +23,9 @@ from phasegate.errors import StateConflict
 from phasegate.record.lock import feature_lock
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
-from phasegate.rules.decide import Feature, Step, decide
+from phasegate.rules.decide import decide
 from phasegate.rules.feature_events import Advanced, CompletionAsked, PackageEnded, PackageStarted, Retried
+from phasegate.rules.feature_state import Feature, Step
 from phasegate.rules.work_package import State
 from phasegate.workspace.repository import keep_out_of_git
 from phasegate.workspace.upkeep import open_feature
