@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-long test-agents check format bench lock traceability quick-profiles clean
+.PHONY: help demo test test-long test-agents check format bench bench-peers lock traceability quick-profiles clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -53,6 +53,9 @@ format: $(VENV)/.dev ## format the code and mend what ruff can mend
 
 bench: $(VENV)/.dev ## measure against the goals, as ratios within one run
 	@$(BIN)/python -m bench
+
+bench-peers: $(VENV)/.dev ## install the peers that `bench` compares with, once, outside the checkout
+	@$(BIN)/python -m tools.bench_peers
 
 traceability: $(VENV)/.dev ## write docs/TRACEABILITY.md from the markers in the tests
 	@$(BIN)/python tools/traceability.py

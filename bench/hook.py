@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
+from bench.peer_asks import NEXT
+from bench.peer_runs import peer_times
 from phasegate.rules.workflow import WORKFLOWS
 
 GOAL = 2.3
@@ -25,4 +27,5 @@ def rows() -> list[Row]:
         said = subprocess.run(hook, cwd=project, check=True, capture_output=True, text=True).stdout
         assert "Continue to Phase 04 - Design" in said
         ours, nothing = in_turn(command(hook, project), command([sys.executable, "-c", "pass"], project), rounds=21)
-    return [Row("next, against python3 -c pass", ours, nothing, GOAL)]
+        peers = peer_times(command(hook, project), NEXT)
+    return [Row("next, against python3 -c pass", ours, nothing, GOAL, peers=peers)]

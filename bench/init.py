@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
+from bench.peer_asks import INIT
+from bench.peer_runs import peer_times
 
 GOAL = 10
 PYPROJECT = """
@@ -29,9 +31,13 @@ def rows() -> list[Row]:
         empty, project = make(Path(room) / "empty", {}), make(Path(room) / "project", {"pyproject.toml": PYPROJECT})
         git_init = fresh(Path(room))
         found = [in_turn(prepared(folder), git_init, rounds=15) for folder in (empty, project)]
+        peers = (peer_times(prepared(empty), INIT), ())
         assert "[checks.python]" in (project / "phasegate.toml").read_text()
     names = ("init in an empty repository, against git init", "init in a Python project, against git init")
-    return [Row(name, ours, theirs, GOAL) for name, (ours, theirs) in zip(names, found, strict=True)]
+    return [
+        Row(name, ours, theirs, GOAL, peers=beside)
+        for name, (ours, theirs), beside in zip(names, found, peers, strict=True)
+    ]
 
 
 def make(folder: Path, files: dict[str, str]) -> Path:

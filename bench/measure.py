@@ -14,6 +14,19 @@ from typing import NamedTuple
 ROUNDS = 9
 
 
+class PeerTime(NamedTuple):
+    """How many times our CPU time a peer takes for the same, or None and a word about why that is not known."""
+
+    program: str
+    ratio: float | None
+    word: str = ""
+
+    def __str__(self) -> str:
+        if self.ratio is None:
+            return f"{self.program}: {self.word}"
+        return f"{self.program} {self.ratio:.3g} ×" + (f" ({self.word})" if self.word else "")
+
+
 class Row(NamedTuple):
     """One line of the table. `goal` is the largest ratio of ours to the reference; the smallest if `at_least`."""
 
@@ -23,6 +36,7 @@ class Row(NamedTuple):
     goal: float
     at_least: bool = False
     unit: str = "ms CPU"
+    peers: tuple[PeerTime, ...] = ()  # shown, never judged
 
     @property
     def ratio(self) -> float:

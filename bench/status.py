@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
+from bench.peer_asks import STATUS
+from bench.peer_runs import peer_times
 from bench.store import fill
 from phasegate.rules.workflow import WORKFLOWS
 
@@ -23,9 +25,10 @@ def rows() -> list[Row]:
         assert "Phase 03 - Architecture" in said
         assert said.count(" a title") == 1000
         ours, nothing = in_turn(command(ask, few), command([sys.executable, "-c", "pass"], few), rounds=15)
+        peers = peer_times(command(ask, few), STATUS)
         more, fewer = in_turn(command(ask, many), command(ask, few))
     return [
-        Row("status with 1 000 packages, against python3 -c pass", ours, nothing, GOAL),
+        Row("status with 1 000 packages, against python3 -c pass", ours, nothing, GOAL, peers=peers),
         Row("status with 5 000 packages, against 1 000", more, fewer, GROWTH_GOAL),
     ]
 

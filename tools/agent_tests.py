@@ -39,7 +39,7 @@ def programs(manifest: Path, cache: Path) -> Path:
     folder = cache / _identity(manifest)
     found = folder / "node_modules" / ".bin"
     cache.mkdir(parents=True, exist_ok=True)
-    with _alone(cache / "lock"):
+    with alone(cache / "lock"):
         if not folder.is_dir():
             _install(manifest, folder)
     return found
@@ -57,7 +57,7 @@ def _identity(manifest: Path) -> str:
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
+def alone(lock: Path) -> Iterator[None]:
     """Two checkouts do not install at once."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
