@@ -37,7 +37,7 @@ def project_of(subject: Subject, folder: Path, url: str, monkeypatch: pytest.Mon
     lines = [f'harness = "{subject.kind}"', f"env = {json.dumps([*configured.env])}"]
     if configured.command:
         lines.append(f"command = {json.dumps(configured.command)}")
-    return make_project(folder, harness="\n".join(lines), agent="timeout_s = 100")
+    return make_project(folder, harness="\n".join(lines), agent="timeout_s = 300", run="max_review_cycles = 1")
 
 
 @pytest.mark.demand("D3.a", "D8.a")
@@ -48,7 +48,7 @@ def test_a_work_package_is_implemented_committed_validated_reviewed_and_merged(
     turns = (Write(FORM, TEXT), *([COMMIT] if commits else []), Say(result))
     with Standin(REVIEW, Script(turns, about="Implement work package WP01")) as model:
         project = project_of(subject, tmp_path, model.url, monkeypatch)
-        done = project.command("dispatch", "WP01")
+        done = project.command("dispatch", "WP01", timeout_s=400)
     assert done.code == 0, done.stdout + done.stderr
     assert project.rows()["WP01"].state == State.DONE
     assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
@@ -68,7 +68,7 @@ def test_a_refused_key_blocks_the_package_and_says_what_to_do(
 ) -> None:
     with Standin(Fail(401)) as model:
         project = project_of(subject, tmp_path, model.url, monkeypatch)
-        done = project.command("dispatch", "WP01")
+        done = project.command("dispatch", "WP01", timeout_s=400)
     row = project.rows()["WP01"]
     assert done.code == 1, done.stdout + done.stderr
     assert row.state == State.BLOCKED
@@ -83,7 +83,7 @@ def test_an_agent_that_says_it_is_done_and_did_nothing_is_not_believed(
 ) -> None:
     with Standin(REVIEW, Script((Say(result),), about="Implement work package WP01")) as model:
         project = project_of(subject, tmp_path, model.url, monkeypatch)
-        done = project.command("dispatch", "WP01")
+        done = project.command("dispatch", "WP01", timeout_s=400)
     assert done.code == 1, done.stdout + done.stderr
     assert project.rows()["WP01"].state == State.BLOCKED
     assert FORM not in project.files_of(FEATURE)

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.decide import ROLES, Feature, Step, apply, decide, open_packages
+from phasegate.rules.decide import apply, decide, open_packages
 from phasegate.rules.feature_events import (
     Completed,
     GateChecked,
@@ -21,6 +21,7 @@ from phasegate.rules.feature_events import (
     Limits,
     PackageEnded,
 )
+from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import Work

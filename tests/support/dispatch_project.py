@@ -113,10 +113,10 @@ class DispatchProject(NamedTuple):
             one = find_package(store, name, SLUG)
             return dispatch(project, store, one, agent=None, say=(said if said is not None else []).append)
 
-    def command(self, *arguments: str) -> Done:
+    def command(self, *arguments: str, timeout_s: float = 120) -> Done:
         """Run the program as a person does."""
         argv = [sys.executable, "-m", "phasegate", *arguments]
-        done = subprocess.run(argv, cwd=self.root, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(argv, cwd=self.root, capture_output=True, text=True, timeout=timeout_s)
         return Done(done.returncode, done.stdout, done.stderr)
 
     def git(self, *arguments: str) -> str:

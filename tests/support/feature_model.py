@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.decide import ROLES, Feature, Step, decide, take
+from phasegate.rules.decide import decide, take
 from phasegate.rules.feature_events import (
     Advanced,
     Cancelled,
@@ -39,6 +39,7 @@ from phasegate.rules.feature_events import (
     Strayed,
     Written,
 )
+from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.lifecycle import Refusal, Stage
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import Work

@@ -24,8 +24,8 @@ from phasegate.engine.project import Project, open_project, opened_store
 from phasegate.record.audit import verify
 from phasegate.record.reader import read_store
 from phasegate.record.rows import Gate, Job, Package
-from phasegate.rules.decide import Feature
 from phasegate.rules.feature_events import Happened
+from phasegate.rules.feature_state import Feature
 from phasegate.rules.phase import Work, phase_of, required_artifacts
 from phasegate.rules.workflow import WORKFLOWS
 from phasegate.workspace.saving import saved_work

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.decide import ATTESTATION, CLOSING, STEPS, Action, Feature, Step, apply, decide, fold, take
+from phasegate.rules.decide import apply, decide, fold, take
 from phasegate.rules.feature_events import (
     Advanced,
     Cancelled,
@@ -30,6 +30,7 @@ from phasegate.rules.feature_events import (
     Strayed,
     Written,
 )
+from phasegate.rules.feature_state import ATTESTATION, CLOSING, STEPS, Action, Feature, Step
 from phasegate.rules.lifecycle import Refusal, Stage
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import Work

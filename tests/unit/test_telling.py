@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.decide import Feature, apply
+from phasegate.rules.decide import apply
 from phasegate.rules.feature_events import (
     Advanced,
     Cancelled,
@@ -31,6 +31,7 @@ from phasegate.rules.feature_events import (
     Strayed,
     Written,
 )
+from phasegate.rules.feature_state import Feature
 from phasegate.rules.next_steps import next_steps
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import Work

@@ -16,7 +16,8 @@ from typing import NamedTuple, Protocol
 from phasegate.engine.briefing import agent_for, brief
 from phasegate.engine.claims import claimed
 from phasegate.engine.crew import Came, Crew
-from phasegate.engine.jobs import Assigned, Ended, clear_away, run_job, started_row
+from phasegate.engine.job_end import Assigned, Ended
+from phasegate.engine.jobs import clear_away, run_job, started_row
 from phasegate.engine.project import now
 from phasegate.engine.staffing import clock
 from phasegate.engine.workplace import Workplace, expect_saved

@@ -9,7 +9,7 @@ from pathlib import Path
 from phasegate.agents.envelope import Share
 from phasegate.agents.port import NOTHING
 from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
-from phasegate.engine.jobs import Assigned
+from phasegate.engine.job_end import Assigned
 from phasegate.engine.project import new_id
 from phasegate.engine.staffing import Member, member_for
 from phasegate.engine.workplace import Workplace

@@ -9,7 +9,7 @@ import msgspec
 from phasegate.checks.claims import Facts, FalseClaim, false_claims
 from phasegate.checks.commits import Commit
 from phasegate.checks.evidence import Evidence
-from phasegate.engine.jobs import Assigned, Ended
+from phasegate.engine.job_end import Assigned, Ended
 from phasegate.engine.validation import Checker
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.instructions import note

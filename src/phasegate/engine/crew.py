@@ -9,7 +9,7 @@ from threading import Lock, Thread
 from typing import NamedTuple, Self
 
 from phasegate.cage.job import Job
-from phasegate.engine.jobs import Ended
+from phasegate.engine.job_end import Ended
 
 Announce = Callable[[Job], None]
 Work = Callable[[Announce], Ended]

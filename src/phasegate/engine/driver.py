@@ -23,8 +23,9 @@ from phasegate.errors import StateConflict
 from phasegate.record.lock import feature_lock
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
-from phasegate.rules.decide import Feature, Step, decide
+from phasegate.rules.decide import decide
 from phasegate.rules.feature_events import Advanced, CompletionAsked, PackageEnded, PackageStarted, Retried
+from phasegate.rules.feature_state import Feature, Step
 from phasegate.rules.work_package import State
 from phasegate.workspace.repository import keep_out_of_git
 from phasegate.workspace.upkeep import open_feature
@@ -164,9 +165,11 @@ class _Drive:
     def _startable(self, running: dict[str, Thread]) -> tuple[str, ...]:
         names = [name for action in decide(self._feature, running) for name in action.packages]
         fresh = [name for name in names if self._feature.packages[name] is not State.DOING]
-        ended = [end for name in names if name not in fresh and (end := self._end_unseen(name)) is not None]
-        if fresh or ended:
-            self._journal.record(*(PackageStarted(name) for name in fresh), *ended)
+        ended = [came for name in names if name not in fresh and (came := self._end_unseen(name)) is not None]
+        for name in fresh:
+            self._journal.record(PackageStarted(name))
+        for end in ended:
+            self._journal.record(end)
         gone = {end.package for end in ended}
         return tuple(name for name in names if name not in gone)
 

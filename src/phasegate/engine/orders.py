@@ -20,7 +20,7 @@ from phasegate.record.store import Store
 from phasegate.record.trails import Trails
 from phasegate.record.view import write_view
 from phasegate.rules import lifecycle
-from phasegate.rules.decide import STEPS, Feature, Step, judged, take
+from phasegate.rules.decide import judged, take
 from phasegate.rules.feature_events import (
     Advanced,
     Cancelled,
@@ -32,6 +32,7 @@ from phasegate.rules.feature_events import (
     Retried,
     Started,
 )
+from phasegate.rules.feature_state import STEPS, Feature, Step
 from phasegate.rules.finding import closest
 from phasegate.rules.gate import GateResult
 from phasegate.rules.lifecycle import Refusal, Stage
@@ -52,6 +53,8 @@ def start(project: Project, store: Store, type_: str, description: str, agent: s
     if not description and workflow_noun(type_, noun) is not None:
         raise ConfigError(f"a {type_} needs a description", f'phasegate run {type_} "what you want"')
     plan = tuple(_phase_plan(project, key, phases) for key in phases)
+    if sum(phase.work is Work.PACKAGES for phase in plan) > 1:
+        raise ConfigError(f"{type_} has two phases of work packages", "keep one of them in its phases")
     _refuse_without_agents(project, plan, agent)
     base = current_branch(project)
     run = project.config.run

@@ -8,12 +8,12 @@ from pathlib import Path
 from phasegate.agents.port import NOTHING
 from phasegate.engine.context_documents import role_of_phase
 from phasegate.engine.feature_branch import Branch
-from phasegate.engine.jobs import Assigned
+from phasegate.engine.job_end import Assigned
 from phasegate.engine.project import Project, new_id
 from phasegate.engine.staffing import Member
 from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
-from phasegate.rules.decide import ROLES, Feature, Step
+from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.phase import Work
 from phasegate.rules.scope import Scope
 from phasegate.workspace.log import blobs_of, diff_text

@@ -11,7 +11,8 @@ import time
 from phasegate.engine.crew import Crew
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.feature_journal import FeatureJournal
-from phasegate.engine.jobs import Assigned, Ended, clear_away, run_job, started_row
+from phasegate.engine.job_end import Assigned, Ended
+from phasegate.engine.jobs import clear_away, run_job, started_row
 from phasegate.engine.phase_briefs import brief, write_scope
 from phasegate.engine.phase_checks import run_commands
 from phasegate.engine.planning import Plans, plan_findings
@@ -23,8 +24,8 @@ from phasegate.record.row_events import job_ended, job_started
 from phasegate.record.rows import Job as Row
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
-from phasegate.rules.decide import ROLES, Feature, Step
 from phasegate.rules.feature_events import GateChecked, JobEnded, JobStarted, Reported, Strayed, Written
+from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import TASKS, Work
 from phasegate.rules.retry import back_off_s

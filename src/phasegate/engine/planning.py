@@ -15,9 +15,9 @@ from phasegate.prompts.front_matter import read_document, read_yaml
 from phasegate.prompts.instructions import note
 from phasegate.prompts.package_writer import Plan, write
 from phasegate.record.store import Store
-from phasegate.rules.decide import Feature
 from phasegate.rules.dependencies import plan_problems
 from phasegate.rules.feature_events import Planned
+from phasegate.rules.feature_state import Feature
 from phasegate.rules.front_matter import Malformed
 from phasegate.rules.phase import TASKS
 from phasegate.rules.planning import plan_packages, read_guidance

@@ -16,7 +16,8 @@ from phasegate.agents.port import Usage
 from phasegate.config import Agent
 from phasegate.config.agreement import suggestion
 from phasegate.engine.crew import Crew
-from phasegate.engine.jobs import Assigned, Ended, clear_away, run_job, started_row
+from phasegate.engine.job_end import Assigned, Ended
+from phasegate.engine.jobs import clear_away, run_job, started_row
 from phasegate.engine.project import Project, new_id, now
 from phasegate.engine.staffing import Member, can_start, known_agents
 from phasegate.errors import ConfigError

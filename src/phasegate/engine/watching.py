@@ -12,7 +12,8 @@ from phasegate.engine.packages import read_package_event
 from phasegate.record.reader import Reader
 from phasegate.record.row_events import row_of
 from phasegate.record.rows import Job, Recorded
-from phasegate.rules.decide import Feature, apply
+from phasegate.rules.decide import apply
+from phasegate.rules.feature_state import Feature
 from phasegate.rules.telling import Told, tell, tell_package
 
 LOOK_EVERY_S = 0.1

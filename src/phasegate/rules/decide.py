@@ -7,8 +7,7 @@ round, so that no sequence of events passes a gate without its evidence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -25,12 +24,10 @@ from phasegate.rules.feature_events import (
     Happened,
     JobEnded,
     JobStarted,
-    Limits,
     Merged,
     NotMerged,
     PackageEnded,
     PackageStarted,
-    PhasePlan,
     Planned,
     Ran,
     Reported,
@@ -40,90 +37,14 @@ from phasegate.rules.feature_events import (
     Strayed,
     Written,
 )
+from phasegate.rules.feature_state import ATTESTATION, CLOSING, MENDING, ROLES, STEPS, Action, Feature, Step
 from phasegate.rules.gate import Demands, Evidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Workflow
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
-
-class Step(StrEnum):
-    """What the engine can do next."""
-
-    WRITE = "write"
-    HARVEST = "harvest"
-    CRITICISE = "criticise"
-    PLAN = "plan"
-    MEND = "mend"
-    PACKAGES = "packages"
-    COMMANDS = "commands"
-    REVIEW = "review"
-    REPORT = "report"
-    GATE = "gate"
-    RETRY = "retry"
-    ADVANCE = "advance"
-    COMPLETE = "complete"
-    ARCHIVE = "archive"
-    MERGE = "merge"
-    TIDY = "tidy"
-    STOP = "stop"
-
-
-STEPS = {
-    Work.PLANNING: (Step.WRITE, Step.HARVEST, Step.CRITICISE, Step.GATE),
-    Work.PACKAGES: (Step.PLAN, Step.PACKAGES, Step.REPORT, Step.GATE),
-    Work.REVIEW: (Step.REVIEW, Step.REPORT, Step.GATE),
-    Work.COMMANDS: (Step.COMMANDS, Step.REVIEW, Step.REPORT, Step.GATE),
-}
-MENDING = (Step.MEND, Step.PACKAGES)
-CLOSING = (Step.ARCHIVE, Step.HARVEST, Step.MERGE, Step.TIDY)
-ROLES = {Step.WRITE: "plan", Step.CRITICISE: "challenge", Step.REVIEW: "review", Step.ARCHIVE: "archive"}
-ATTESTATION = "attestation"
 _ENDED = (State.DONE, State.BLOCKED)
-
-
-class Action(msgspec.Struct, frozen=True):
-    """Something to do now. `packages` are those to be started; `note` is why an agent is asked again."""
-
-    step: Step
-    packages: tuple[str, ...] = ()
-    note: str = ""
-
-
-class Feature(msgspec.Struct, frozen=True):
-    """Where a feature stands, folded from its events."""
-
-    workflow: Workflow
-    plan: tuple[PhasePlan, ...]
-    base: str
-    description: str = ""
-    limits: Limits = Limits()
-    todo: tuple[Step, ...] = ()  # of this round, or of the closing
-    closing: bool = False
-    archive_round: int = 1
-    open_job: JobStarted | None = None
-    retries: int = 0
-    asked_again: bool = False
-    pauses: int = 0
-    needs: Mapping[str, tuple[str, ...]] = {}
-    packages: Mapping[str, State] = {}
-    blocked: Mapping[str, str] = {}  # why, for each package that is
-    verdict: Verdict | None = None  # of this round's critic or reviewer
-    commands: Mapping[str, bool] = {}  # of this round
-    asks_for_word: bool = False  # there is no command: a person is asked how it was checked
-    attested: str = ""  # how a person says that it was checked, where there is no command
-    report: str = ""  # what the commands and the reviewer said: the text of the document that we write
-    findings: str = ""  # of the round before, for the next
-    remediation: str = ""
-
-    @property
-    def phase(self) -> PhasePlan:
-        return self.plan[self.workflow.index]
-
-    @property
-    def can_mend(self) -> bool:
-        """Whether this phase may have code changed: only where packages were planned before."""
-        return bool(self.packages)
 
 
 def decide(feature: Feature, running: Collection[str] = ()) -> tuple[Action, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from phasegate.rules import package_run
-from phasegate.rules.decide import Feature
 from phasegate.rules.feature_events import (
     Cancelled,
     Completed,
@@ -25,6 +24,7 @@ from phasegate.rules.feature_events import (
     Strayed,
     Written,
 )
+from phasegate.rules.feature_state import Feature
 from phasegate.rules.gate import Outcome
 from phasegate.rules.lifecycle import Stage, state_view
 from phasegate.rules.next_steps import next_steps

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from phasegate.doors.cli.render import printable
 from phasegate.engine.watching import Follower
 from phasegate.record.rows import Job
-from phasegate.rules.decide import Feature
+from phasegate.rules.feature_state import Feature
 from phasegate.rules.work_package import State
 from phasegate.rules.workflow import resolve_display_name
 

@@ -13,7 +13,7 @@ import click
 from phasegate.doors.cli.live_view import LiveView
 from phasegate.doors.cli.render import printable
 from phasegate.engine.watching import Follower
-from phasegate.rules.decide import Feature
+from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.telling import Told
 from phasegate.rules.workflow import gate_name, resolve_display_name

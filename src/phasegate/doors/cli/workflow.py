@@ -17,7 +17,7 @@ from phasegate.engine.driver import Wishes
 from phasegate.engine.project import Project, open_project, opened_store
 from phasegate.engine.watching import following
 from phasegate.record.store import Store
-from phasegate.rules.decide import Feature
+from phasegate.rules.feature_state import Feature
 from phasegate.rules.gate import Outcome
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.workflow import gate_name
