@@ -101,6 +101,7 @@ def run_plainly(desk: Desk, checkout: Path, home: Path) -> None:
 
 
 @pytest.mark.demand("D3.a")
+@pytest.mark.parametrize("subject", sorted(SUBJECTS), indirect=True)
 def test_a_repository_cannot_send_an_agent_to_another_model(subject: Subject, tmp_path: Path) -> None:
     touched = tmp_path / "checkout/touched"  # where the cage would let it be made
     with Standin(Say("the person's model")) as good, Standin(Say("the attacker's model")) as evil:

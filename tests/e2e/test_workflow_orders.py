@@ -73,7 +73,7 @@ def test_a_wrong_start_says_what_to_do_and_leaves_nothing(tmp_path: Path) -> Non
     expect_refusal(project.call("start", "note", "x"), 4, "HEAD is detached", "check out the branch")
     project.git("checkout", "-q", "main")
     assert project.branches() == {"main"}
-    expect_refusal(project.call("run"), 4, "no workflow is active", "phasegate run feature")
+    expect_refusal(project.call("run"), 4, "no workflow is active", "run feature")
 
 
 @pytest.mark.demand("W4.a")

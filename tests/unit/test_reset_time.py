@@ -82,6 +82,7 @@ MEANINGS = [
     ("You've hit your usage limit. Try again at 3pm.", None, Ending.RATE_LIMITED),
     ("stream disconnected before completion", None, Ending.TRANSIENT),
     ("connect ECONNREFUSED", None, Ending.TRANSIENT),
+    ("Connection reset by server", None, Ending.TRANSIENT),
     ("Reached maximum number of turns (400)", None, Ending.FAILED),
     ("something else", None, Ending.FAILED),
     ("", None, Ending.FAILED),

@@ -45,7 +45,7 @@ _LIMITED = re.compile(
 _PASSING = re.compile(
     r"\bstream (?:was )?(?:disconnected|ended|closed|cut)|\bwithout a finish reason|\bhigh demand|\boverloaded"
     r"|\btemporar|\bUND_ERR_SOCKET|\bAPI Error: terminated|\bsocket connection was closed|\bfetch failed"
-    r"|\bconnection (?:error|failed|closed|lost)|\binternal (?:server )?error"
+    r"|\bconnection (?:error|failed|closed|lost|reset)|\binternal (?:server )?error"
     r"|\bpremature close|\bwaiting for network|\brequest timed out|\bservice unavailable",
     re.I,
 )

@@ -20,8 +20,8 @@ from phasegate.workspace.log import diff_text
 
 
 def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Mapping[str, float]) -> Member:
-    """The agent that implements, or that reviews: an entry for the phase names the one that implements."""
-    return member_for(place.project, step, place.phase if step is Step.IMPLEMENT else "", wanted, resting)
+    """The agent that implements, or that reviews."""
+    return member_for(place.project, step, place.phase, wanted, resting)
 
 
 def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
