@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +15,7 @@ import pytest
 
 from phasegate.agents.port import Ending, EventKind
 from phasegate.cage.level import Level
-from support.caged import eventually, processes_with
+from support.caged import processes_with
 from support.real_agents import (
     KEY,
     SUBJECTS,
@@ -183,18 +186,31 @@ def test_commands_that_an_agent_started_end_with_it(subject: Subject, tmp_path: 
     token = f"token-{uuid.uuid4().hex}"
     lasting = "python3 -c 'import time; time.sleep(600)'"
     command = f"setsid {lasting} {token} >/dev/null 2>&1 & {lasting} {token}"
-    ran, _ = play(
-        subject, tmp_path, Shell(command), Say("x"), stop_when=lambda: eventually(lambda: len(running(token)) >= 2, 60)
-    )
+    began = threading.Event()
+    ran, _ = play(subject, tmp_path, Shell(command), Say("x"), stop_when=lambda: wait_for_both(token, began))
+    assert began.is_set(), ran
     assert ran.finished.told_to_stop
     assert ran.report.ending is not Ending.COMPLETED, ran
     assert processes_with(token) == []
     assert processes_tagged(ran.tag) == []
 
 
+def wait_for_both(token: str, began: threading.Event) -> None:
+    """Until both commands run, looked at now and then: looking without a pause would take the processor from them."""
+    give_up_at_s = time.monotonic() + 200
+    while time.monotonic() < give_up_at_s and not began.wait(0.2):
+        if len(running(token)) >= 2:
+            began.set()
+
+
 def running(token: str) -> list[int]:
     """The commands themselves, without the shells that hold them in their own command line."""
-    return [pid for pid in processes_with(token) if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
+    found = []
+    for pid in processes_with(token):
+        with suppress(OSError):  # it has just ended
+            if Path(f"/proc/{pid}/comm").read_text().startswith("python"):
+                found.append(pid)
+    return found
 
 
 @pytest.mark.skipif(strongest() is Level.NONE, reason="not enforceable here: there is no sandbox")

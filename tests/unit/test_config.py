@@ -112,6 +112,14 @@ def test_a_workflow_of_ones_own_has_phases_and_a_noun(repository: Path) -> None:
     assert workflow.noun == "question"
 
 
+@pytest.mark.demand("W1.i")
+def test_a_slip_in_the_key_of_a_shipped_phase_is_told(repository: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        loaded(repository, '[workflows.spike]\nphases = ["06-implementaton"]\n')
+    assert "there is no phase 06-implementaton" in error.value.message
+    assert "`06-implementation`" in error.value.hint
+
+
 @pytest.mark.demand("D10.d")
 def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(repository: Path) -> None:
     file, variable = "[run]\nparallel = 3\n", {"PHASEGATE_RUN__PARALLEL": "4"}

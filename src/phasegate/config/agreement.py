@@ -11,6 +11,7 @@ from phasegate.config.settings import Config, Harness, Paths
 from phasegate.rules.workflow import NOUNS, WORKFLOWS, invalid_phases, is_printable
 
 PROMPT_PHASES = ("plan", "challenge", "implement", "review", "archive")
+PHASE_KEYS = tuple(dict.fromkeys(key for phases in WORKFLOWS.values() for key in phases))
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*")
 _NEED_COMMAND = (Harness.COMMAND, Harness.ACP)
 
@@ -73,6 +74,10 @@ def _workflows(config: Config) -> Iterator[Problem]:
         wrong = invalid_phases(workflow.phases)
         if wrong:
             yield Problem(("workflows", name, "phases"), wrong, "list keys like 06-implementation, each once")
+        for key in workflow.phases:
+            meant = [] if key in PHASE_KEYS else get_close_matches(key, PHASE_KEYS, n=1, cutoff=0.9)
+            if meant:  # a phase of one's own would only be reviewed: nobody wants that by a slip
+                yield Problem(("workflows", name, "phases"), f"there is no phase {key}", f"did you mean `{meant[0]}`?")
         if workflow.noun is not None and not is_printable(workflow.noun):
             yield Problem(("workflows", name, "noun"), "a noun is printable ASCII", "it is shown in next steps")
         if workflow.noun is not None and NOUNS.get(name, workflow.noun) != workflow.noun:

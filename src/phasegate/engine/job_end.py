@@ -100,7 +100,7 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, ans
     if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED):
         return End.TRANSIENT, report.reason, "wait, then dispatch again"
     if report.ending is not Ending.COMPLETED:
-        return End.FAILED, report.reason, report.remedy or _REMEDIES.get(report.ending, "read the log of the job")
+        return End.FAILED, report.reason, report.remedy or _remedy(assigned, report.ending)
     if assigned.phase == "implement":
         return _about_response(assigned, answer)
     return (End.UNREADABLE, answer.reason, "") if answer.error else (End.DONE, "", "")
@@ -114,7 +114,10 @@ def _at_a_limit(reason: str, retry_at_s: float, has_a_stand_in: bool) -> tuple[E
     return End.FAILED, f"{reason}; it is lifted at {until} only", "resolve then, or give the agent a fallback"
 
 
-_REMEDIES = {Ending.NOT_RUNNABLE: "see `phasegate agents`, or mend its command in phasegate.toml"}
+def _remedy(assigned: Assigned, ending: Ending) -> str:
+    if ending is Ending.NOT_RUNNABLE:
+        return "see `phasegate agents`, or mend its command in phasegate.toml"
+    return f"see what it did: phasegate audit show --job {assigned.job}"
 
 
 def _about_response(assigned: Assigned, answer: Answer) -> tuple[End, str, str]:

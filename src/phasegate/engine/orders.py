@@ -11,7 +11,7 @@ from phasegate.engine.driver import at_work
 from phasegate.engine.feature_journal import FeatureJournal, read_feature, recorded_workflows
 from phasegate.engine.phase_steps import PhaseSteps
 from phasegate.engine.project import Project, new_id, now
-from phasegate.engine.staffing import member_for
+from phasegate.engine.staffing import member_for, staff
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.record.artifacts import list_features
 from phasegate.record.lock import feature_lock, repository_lock
@@ -58,7 +58,8 @@ def start(project: Project, store: Store, type_: str, description: str, agent: s
     _refuse_without_agents(project, plan, agent)
     base = current_branch(project)
     run = project.config.run
-    limits = Limits(run.max_revisions, parallel=run.parallel)
+    retries = max(agent.max_retries for agent in staff(project).values())
+    limits = Limits(run.max_revisions, retries, run.parallel)
     with repository_lock(project.location.locks, "start"):
         slug = _free_slug(project, store, description or type_)
         with feature_lock(project.location.locks, slug, f"start {type_}", now()):

@@ -24,9 +24,9 @@ class TrailSummary(msgspec.Struct, frozen=True):
 
 
 def list_trails(location: Location, feature: str | None = None) -> list[TrailSummary]:
-    """The trails of a feature, or of all."""
+    """The trails of a feature, or of all, oldest first."""
     keys = [key for key in trail_files(location) if feature in (None, key[0])]
-    return [_summary(location, key) for key in keys]
+    return sorted((_summary(location, key) for key in keys), key=lambda trail: (trail.first_ts, trail.job))
 
 
 def read_job(location: Location, job: str, feature: str | None = None) -> tuple[Key, list[Fields]]:

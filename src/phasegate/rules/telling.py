@@ -72,12 +72,14 @@ def _point(before: Feature | None, event: Happened, after: Feature) -> str | Non
 
 def _line(before: Feature | None, event: Happened, after: Feature) -> str:  # noqa: C901 - a table
     workflow = after.workflow
-    phase = (before or after).workflow.phase
+    standing = before or after
+    phase = "archive" if standing.closing else standing.workflow.phase
     match event:
         case Started(feature, type_):
             return f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}"
         case JobStarted(_, role, agent):
-            return f"{phase}: round {workflow.round}, {role} by {agent}"
+            round_ = after.archive_round if after.closing else workflow.round
+            return f"{phase}: round {round_}, {role} by {agent}"
         case JobEnded(_, end, reason, _, verdict):
             said = f": {verdict}" if end is End.DONE and verdict else f": {_short(reason)}" if reason else ""
             return f"{phase}: {end}{said}"

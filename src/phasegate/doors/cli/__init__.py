@@ -51,6 +51,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
+# The help page, most wanted first. What is in no section is listed as a tool.
+SECTIONS = {
+    "A feature": ("init", "run", "status", "resolve", "complete", "cancel"),
+    "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch"),
+    "Look": ("next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
+    "Set up": ("agents", "config", "hook", "scope", "completion"),
+}
+TOOLS = "Tools for those who write prompts, specifications and agents"
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands by name and loads one when it is needed."""
 
@@ -81,8 +91,11 @@ class LazyGroup(click.Group):
         return [*(CompletionItem(name, help=COMMANDS[name][2]) for name in names), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
+        placed = {name for names in SECTIONS.values() for name in names}
+        tools = tuple(name for name in self.list_commands(ctx) if name not in placed)
+        for title, names in (*SECTIONS.items(), (TOOLS, tools)):
+            with formatter.section(title):
+                formatter.write_dl([(name, COMMANDS[name][2]) for name in names])
 
 
 def _did_you_mean(name: str) -> str:
