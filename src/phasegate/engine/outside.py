@@ -51,8 +51,9 @@ class Watch:
         return look_outside(self._project.repository, self._unwatched(), self._checkouts)
 
     def _of_others(self) -> dict[str, Path]:
-        """The checkouts of other packages. In those that are in work meanwhile, their own agents write."""
-        others = {f"{slug}-{work}" for slug, work in self._rows if (slug, work) != self._mine}
+        """The checkouts that nobody should touch now: of packages that are blocked. Others are made or put away."""
+        blocked = {key for key, row in self._rows.items() if row.state == State.BLOCKED}
+        others = {f"{slug}-{work}" for slug, work in blocked - {self._mine}}
         found = list_checkouts(self._project.repository)
         named = {name: Path(record.folder) for name, record in found if name.partition("-agent")[0] in others}
         return {f"{self._worktrees}/{name}": folder for name, folder in named.items()}
