@@ -110,7 +110,8 @@ def report_of_stream(heard: Heard, finished: Finished, sign_in: str, unusable: C
     heard.end_patience()
     report = AgentReport(heard.answer, Ending.COMPLETED, cut=heard.cut, usage=heard.usage, blockers=heard.blockers)
     trouble = heard.trouble or (None if heard.completed else heard.retrying)
-    if trouble is not None and not finished.timed_out:
+    # One that we stopped may have had to be killed: what it waited for is the reason, not the time that it had.
+    if trouble is not None and (heard.stopped_by_us or not finished.timed_out):
         meaning = meaning_of(trouble, sign_in, finished.ended_at_s)
         return msgspec.structs.replace(
             report,
