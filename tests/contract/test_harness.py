@@ -149,9 +149,8 @@ def test_every_agent_is_told_its_job_in_its_environment(kind: str, repository: P
 
 
 @pytest.mark.demand("D1.a", "D3.h")
+@pytest.mark.parametrize("kind", [kind for kind in sorted(HARNESSES) if SUBJECTS[kind].takes_envelope])
 def test_an_agent_that_takes_the_envelope_gets_all_of_it_on_stdin(kind: str, repository: Path) -> None:
-    if not SUBJECTS[kind].takes_envelope:
-        pytest.skip("this agent takes the prompt instead")
     launch = harness_of(kind).launch(task_of(kind, repository))
     assert isinstance(launch.stdin, bytes)
     assert json.loads(launch.stdin).keys() == {
@@ -236,12 +235,11 @@ def test_whatever_was_printed_the_report_is_a_value(
     assert (report.ending is Ending.COMPLETED) is completes
 
 
-@pytest.mark.demand("P5.a", "P5.c")
+@pytest.mark.demand("P5.a", "P5.c", "D1.e")
+@pytest.mark.parametrize("kind", [kind for kind in sorted(HARNESSES) if SUBJECTS[kind].says is not None])
 def test_a_known_program_gets_the_prompts_xml_on_stdin_and_nothing_of_it_in_its_arguments(
     kind: str, repository: Path
 ) -> None:
-    if SUBJECTS[kind].takes_envelope or SUBJECTS[kind].converses:
-        pytest.skip("this agent takes the envelope, or is told in a conversation")
     task = task_of(kind, repository, "cat")
     long = "<prompt>" + "ü" * 300_000 + "</prompt>\n"
     task.prompt_xml.write_text(long)
@@ -255,9 +253,11 @@ def test_a_run_that_ran_out_of_time_did_not_complete(kind: str, repository: Path
     assert reported(harness_of(kind), task_of(kind, repository), finished).ending is Ending.FAILED
 
 
+NEED_SETTINGS = [kind for kind in sorted(HARNESSES) if kind == "scripted" or not HARNESSES[kind].default_command]
+
+
+@pytest.mark.parametrize("kind", NEED_SETTINGS)
 def test_a_configuration_that_does_not_suffice_is_refused_with_a_hint(kind: str, repository: Path) -> None:
-    if harness_of(kind).default_command and kind != "scripted":
-        pytest.skip("it needs no configuration")
     with pytest.raises(ConfigError) as error:
         harness_of(kind).launch(make_task(repository, AgentConfig("tested"), kind=kind))
     assert "[agents.tested]" in error.value.hint

@@ -148,7 +148,7 @@ else:
 """
 
 
-@pytest.mark.demand("D1.a", "D1.c", "D1.d", "D1.g", "D3.h", "D7.c", "D7.d", "D8.f", "D16.a", "D16.b")
+@pytest.mark.demand("D1.a", "D1.c", "D1.d", "D1.g", "D3.h", "D7.c", "D7.d", "D8.f", "D16.a", "D16.b", "D17.c")
 def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
     program = tmp_path / "agent.py"
     program.write_text(SAVES)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.rules.retry import CAP_S, LONGEST_WAIT_S, Fault, GiveUp, Retry, after_failure, back_off_s, classify
+from phasegate.rules.retry import CAP_S, Fault, back_off_s, classify
 from support.growth import assert_grows_no_faster_than_its_input
 
 TRANSIENT = [
@@ -72,31 +72,6 @@ def test_the_whole_wait_is_jitter() -> None:
     assert back_off_s(3, 0.0) == 0
     assert back_off_s(3, 0.5) == 4
     assert [back_off_s(n, 1.0) for n in (1, 2, 3, 4)] == [2, 4, 8, 16]
-
-
-@pytest.mark.demand("D10.a", "D10.b")
-@pytest.mark.parametrize("fault", [fault for fault in Fault if fault.is_transient])
-def test_a_transient_failure_is_retried_up_to_the_limit(fault: Fault) -> None:
-    assert [type(after_failure(fault, attempt, 3, 0.5)) for attempt in (1, 2, 3, 4)] == [Retry, Retry, Retry, GiveUp]
-    assert isinstance(after_failure(fault, 1, 0, 0.5), GiveUp)
-
-
-@pytest.mark.demand("D10.b")
-def test_a_permanent_failure_stops_at_once_with_reason_and_remediation() -> None:
-    end = after_failure(Fault.PERMANENT, 1, 3, 0.5)
-    assert isinstance(end, GiveUp)
-    assert end.reason
-    assert end.remediation
-
-
-@pytest.mark.demand("D10.a")
-def test_a_rate_limit_is_waited_for_unless_it_is_too_far_off() -> None:
-    waiting = after_failure(Fault.RATE_LIMIT, 1, 3, 0.5, resets_in_s=90)
-    assert waiting == Retry(91.0, "rate limit: try 2 of 4")
-    assert isinstance(after_failure(Fault.RATE_LIMIT, 1, 3, 0.5, resets_in_s=LONGEST_WAIT_S + 1), GiveUp)
-    assert after_failure(Fault.RATE_LIMIT, 1, 3, 0.5, resets_in_s=float("nan")) == Retry(1.0, "rate limit: try 2 of 4")
-    assert isinstance(after_failure(Fault.RATE_LIMIT, 1, 3, 0.5, resets_in_s=float("inf")), GiveUp)
-    assert after_failure(Fault.RATE_LIMIT, 1, 3, 0.5, resets_in_s=-5) == Retry(1.0, "rate limit: try 2 of 4")
 
 
 def test_classifying_grows_with_the_text_at_most() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-import msgspec
-
 READ_AT_MOST = 16_000
 TEMPORARY_FAILURE = 75  # EX_TEMPFAIL of sysexits.h: the program itself asks to be called again
-BASE_S, CAP_S, LONGEST_WAIT_S = 2.0, 300.0, 6 * 3600.0
+BASE_S, CAP_S = 2.0, 300.0
 
 
 class Fault(StrEnum):
@@ -80,46 +78,3 @@ def back_off_s(attempt: int, chance: float, *, base_s: float = BASE_S, cap_s: fl
     exponent = min(max(attempt, 1) - 1, 30)  # 2 ** 30 is above any cap; more would overflow
     ceiling = min(cap_s, base_s * 2.0**exponent)
     return ceiling * min(max(chance, 0.0), 1.0)
-
-
-class Retry(msgspec.Struct, frozen=True):
-    """Try again after a wait."""
-
-    delay_s: float
-    reason: str
-
-
-class GiveUp(msgspec.Struct, frozen=True):
-    """Stop for a person, who is told why and what to do."""
-
-    reason: str
-    remediation: str
-
-
-_REMEDIES = {
-    Fault.NETWORK: "Check the network and the provider's status, then dispatch the package again.",
-    Fault.LOCK: "See which program holds the lock, end it or remove a stale lock file, then dispatch again.",
-    Fault.RATE_LIMIT: "Wait for the limit to reset, use another agent, or lower `run.parallel`.",
-    Fault.FLAKY_TEST: "Make the test reliable, or take it out of the package's test command.",
-    Fault.TEMPORARY: "See the agent's output for the cause, then dispatch the package again.",
-    Fault.PERMANENT: "Read the reason, mend its cause or the package, then dispatch it again.",
-}
-
-
-def after_failure(
-    fault: Fault, attempt: int, max_retries: int, chance: float, resets_in_s: float | None = None
-) -> Retry | GiveUp:
-    """What follows the `attempt`-th failure (from 1): a wait and another try, or a person.
-
-    A rate limit that says when it ends is waited for, unless that is so far off that a person should know now.
-    """
-    if not fault.is_transient:
-        return GiveUp(f"{fault} failure", _REMEDIES[fault])
-    if attempt > max_retries:
-        return GiveUp(f"{fault}: still failing after {attempt} tries", _REMEDIES[fault])
-    delay_s = back_off_s(attempt, chance)
-    if resets_in_s is not None and resets_in_s == resets_in_s:  # NaN is no time
-        if resets_in_s > LONGEST_WAIT_S:
-            return GiveUp(f"{fault}: it ends in {resets_in_s / 3600:.0f} hours", _REMEDIES[fault])
-        delay_s += max(resets_in_s, 0.0)
-    return Retry(delay_s, f"{fault}: try {attempt + 1} of {max_retries + 1}")

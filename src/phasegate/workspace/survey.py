@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -68,7 +69,7 @@ def sweep(root: int, start: Start) -> Sweeping:
     return Sweeping(walk.dirty, sorted({*walk.missing(), *tracked}))
 
 
-class _Walk:
+class _Walk(ABC):
     """Goes through the folders; what to do with each difference is the subclass's."""
 
     def __init__(self, root: int, start: Start, limits: Limits) -> None:
@@ -150,11 +151,13 @@ class _Walk:
     def _cannot_enter(self, path: str, why: str) -> None:
         self._closed.append(path)
 
+    @abstractmethod
     def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: State) -> None:
-        raise NotImplementedError
+        """A tracked file is not as it was."""
 
+    @abstractmethod
     def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
-        raise NotImplementedError
+        """Something is there that was not."""
 
 
 class _Look(_Walk):
