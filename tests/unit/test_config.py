@@ -184,19 +184,19 @@ MISTAKES = {
     "[agents.a]\n": r":1: agents.a: `harness` is missing \| set one of: claude_code",
     "[agents]\na = {}\n": r":2: agents.a: `harness` is missing \| set one of: claude_code",
     "[workflows.w]\n": r":1: workflows.w: `phases` is missing \| set phases = ",
-    "agents = 3\n": r":1: agents: expected a table, got `int`",
+    "agents = 3\n": r":1: agents: expected a table, got an integer",
     '[agents.a]\nharness = "command"\n': r":2: agents.a.harness: the harness `command` needs a command",
     '[agents.a]\nharness = "acp"\ncommand = []\n': r"needs a command",
-    '[agents.a]\nharness = "command"\ncommand = "x"\n': r":3: agents.a.command: expected `array`, got `str`",
+    '[agents.a]\nharness = "command"\ncommand = "x"\n': r":3: agents.a.command: expected a list, got text",
     '[agents.a]\nharness = "command"\ncommand = ["x\\u0000"]\n': r":3: agents.a.command: ",
-    f"{AGENT}timeout_s = 0\n": r":3: agents.a.timeout_s: expected `float` > 0",
-    f"{AGENT}timeout_s = -1\n": r":3: agents.a.timeout_s: expected `float` > 0",
-    f"{AGENT}timeout_s = inf\n": r":3: agents.a.timeout_s: expected `float` <=",
-    f"{AGENT}timeout_s = nan\n": r":3: agents.a.timeout_s: expected `float` > 0",
-    f'{AGENT}timeout_s = "5"\n': r":3: agents.a.timeout_s: expected `float`, got `str`",
-    f"{AGENT}max_retries = -1\n": r":3: agents.a.max_retries: expected `int` >= 0",
-    f"{AGENT}num_agents = 0\n": r":3: agents.a.num_agents: expected `int` >= 1",
-    f"{AGENT}num_agents = true\n": r":3: agents.a.num_agents: expected `int`, got `bool`",
+    f"{AGENT}timeout_s = 0\n": r":3: agents.a.timeout_s: expected a number > 0",
+    f"{AGENT}timeout_s = -1\n": r":3: agents.a.timeout_s: expected a number > 0",
+    f"{AGENT}timeout_s = inf\n": r":3: agents.a.timeout_s: expected a number <=",
+    f"{AGENT}timeout_s = nan\n": r":3: agents.a.timeout_s: expected a number > 0",
+    f'{AGENT}timeout_s = "5"\n': r":3: agents.a.timeout_s: expected a number, got text",
+    f"{AGENT}max_retries = -1\n": r":3: agents.a.max_retries: expected an integer >= 0",
+    f"{AGENT}num_agents = 0\n": r":3: agents.a.num_agents: expected an integer >= 1",
+    f"{AGENT}num_agents = true\n": r":3: agents.a.num_agents: expected an integer, got true or false",
     f'{AGENT}env = ["KEY=value"]\n': r":3: agents.a.env: .* \| list the names of variables, never their values",
     f'{AGENT}env = ["1X"]\n': r":3: agents.a.env: ",
     f'{AGENT}template = "claude"\n': r":3: agents.a.template: .* \| write it in upper case",
@@ -207,16 +207,16 @@ MISTAKES = {
     f'{AGENT}[roles]\nplan = "b"\n': r":4: roles.plan: no agent `b` is configured \| .*a",
     f'{AGENT}[roles]\nreveiw = "a"\n': r":4: roles.reveiw: unknown role .* \| did you mean `review`",
     f'{AGENT}[roles]\n03-architectur = "a"\n': r"did you mean `03-architecture`",
-    "[run]\nmax_revisions = 0\n": r":2: run.max_revisions: expected `int` >= 1",
-    "[run]\nmax_review_cycles = 0\n": r":2: run.max_review_cycles: expected `int` >= 1",
-    "[run]\nparallel = 0\n": r":2: run.parallel: expected `int` >= 1",
-    "[run]\nparallel = 1.5\n": r":2: run.parallel: expected `int`",
+    "[run]\nmax_revisions = 0\n": r":2: run.max_revisions: expected an integer >= 1",
+    "[run]\nmax_review_cycles = 0\n": r":2: run.max_review_cycles: expected an integer >= 1",
+    "[run]\nparallel = 0\n": r":2: run.parallel: expected an integer >= 1",
+    "[run]\nparallel = 1.5\n": r":2: run.parallel: expected an integer",
     '[run]\nsandbox = "ofline"\n': r":2: run.sandbox: .* \| did you mean `offline`",
     "[run.parallel]\nx = 1\n": r":2: run.parallel is a value, not a table",
-    "[limits]\nrun_cost_usd = 0\n": r":2: limits.run_cost_usd: expected `float` > 0",
-    "[limits]\nrun_tokens = -5\n": r":2: limits.run_tokens: expected `int` >= 1",
-    "[limits]\ntotal_cost_usd = inf\n": r":2: limits.total_cost_usd: expected `float` <=",
-    "[checks.python]\ncoverage_min = 101\n": r":2: checks.python.coverage_min: expected `float` <= 100",
+    "[limits]\nrun_cost_usd = 0\n": r":2: limits.run_cost_usd: expected a number > 0",
+    "[limits]\nrun_tokens = -5\n": r":2: limits.run_tokens: expected an integer >= 1",
+    "[limits]\ntotal_cost_usd = inf\n": r":2: limits.total_cost_usd: expected a number <=",
+    "[checks.python]\ncoverage_min = 101\n": r":2: checks.python.coverage_min: expected a number <= 100",
     '[checks.python]\ntests = "x"\n': r":2: unknown key `tests` .* did you mean `test`",
     "[workflows.x]\nphases = []\n": r":2: workflows.x.phases: a workflow needs at least one phase",
     '[workflows.x]\nphases = ["implementation"]\n': r":2: workflows.x.phases: 'implementation' is no phase key",
@@ -227,6 +227,7 @@ MISTAKES = {
     '[phases.12-remote-buidl]\ncommands = ["x"]\n': r":2: phases.12-remote-buidl: .*did you mean `12-remote-build`",
     '[phases.12-remote-build]\nartifacts = ["../x"]\n': r":2: phases.12-remote-build.artifacts: ",
     '[phases.12-remote-build]\ncommands = [""]\n': r":2: phases.12-remote-build.commands: ",
+    '[checks.pyton]\ntest = "x"\n': r":2: checks.pyton: there is no profile .*did you mean `python`",
     '[paths]\nfeatures = "/abs"\n': r":2: paths.features: .*not below",
     '[paths]\nfeatures = "a/../../b"\n': r":2: paths.features: .*not below",
     '[paths]\nstore = ".git/x"\n': r":2: paths.store: .*not below",
@@ -247,14 +248,14 @@ def test_a_mistake_is_an_error_that_says_where_and_what_to_do(text: str, reposit
 WRONG_VARIABLES = {
     ("PHASEGATE_RUN_PARALLEL", "3"): r"PHASEGATE_RUN_PARALLEL sets nothing \| did you mean `PHASEGATE_RUN__PARALLEL`",
     ("PHASEGATE_RUN__PARALEL", "3"): r"PHASEGATE_RUN__PARALEL: unknown key `paralel` in \[run\]",
-    ("PHASEGATE_RUN__PARALLEL", "many"): r"PHASEGATE_RUN__PARALLEL: run.parallel: expected `int`",
-    ("PHASEGATE_RUN__PARALLEL", "0"): r"expected `int` >= 1",
-    ("PHASEGATE_RUN__PARALLEL", ""): r"expected `int`",
+    ("PHASEGATE_RUN__PARALLEL", "many"): r"PHASEGATE_RUN__PARALLEL: run.parallel: expected an integer",
+    ("PHASEGATE_RUN__PARALLEL", "0"): r"expected an integer >= 1",
+    ("PHASEGATE_RUN__PARALLEL", ""): r"expected an integer",
     ("PHASEGATE_RUN", "x"): r"PHASEGATE_RUN: run: expected a table",
     ("PHASEGATE_", "x"): r"PHASEGATE_ sets nothing",
     ("PHASEGATE_RUN__TOOL_LITTER", "a, b"): r"PHASEGATE_RUN__TOOL_LITTER: run.tool_litter: ",
     ("PHASEGATE_AGENTS__A__HARNESS", "codx"): r"did you mean `codex`",
-    ("AGILEPLUS_AGENT_TIMEOUT", "soon"): r"AGILEPLUS_AGENT_TIMEOUT: agents.\*.timeout_s: expected `float`",
+    ("AGILEPLUS_AGENT_TIMEOUT", "soon"): r"AGILEPLUS_AGENT_TIMEOUT: agents.\*.timeout_s: expected a number",
 }
 
 
@@ -263,8 +264,14 @@ def test_a_wrong_variable_is_an_error_that_names_it(name: str, value: str, repos
     assert re.search(WRONG_VARIABLES[name, value], mistake(repository, "", {name: value}))
 
 
+def test_bytes_that_are_no_text_are_an_error_that_names_the_variable(repository: Path) -> None:
+    assert "PHASEGATE_RUN__SANDBOX: run.sandbox: it is no UTF-8" in mistake(
+        repository, "", {"PHASEGATE_RUN__SANDBOX": "\udcff"}
+    )
+
+
 def test_a_wrong_flag_is_an_error_that_names_it(repository: Path) -> None:
-    assert mistake(repository, "", run__parallel="x").startswith("run.parallel: ")
+    assert mistake(repository, "", run__parallel="x").startswith("run.parallel: expected an integer")
     assert "did you mean `parallel`" in mistake(repository, "", run__paralel="3")
 
 
@@ -278,6 +285,13 @@ def test_the_file_is_found_from_any_folder_of_the_repository(repository: Path) -
     (repository / "phasegate.toml").write_text("[run]\nparallel = 7\n")
     assert load(deep, {}).config.run.parallel == 7
     assert find_place(deep) == (repository, repository / "phasegate.toml")
+
+
+def test_a_repository_has_one_file_wherever_a_run_is_begun(repository: Path) -> None:
+    deep = repository / "a"
+    deep.mkdir()
+    (deep / "phasegate.toml").write_text("[run]\nparallel = 7\n")
+    assert load(deep, {}).config.run.parallel == 2
 
 
 def test_a_file_above_the_repository_does_not_count(repository: Path) -> None:

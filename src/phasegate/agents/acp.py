@@ -79,7 +79,7 @@ class Acp:
         if not task.agent.command:
             raise ConfigError(
                 f"agent {task.agent.name!r} has no command",
-                f'Set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}].',
+                f'set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}]',
             )
         command = _found(own_files(task.repository, task.agent.command))
         name = PurePath(command[0]).name

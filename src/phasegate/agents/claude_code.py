@@ -13,7 +13,7 @@ ACCOUNT = Account(
     keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
     settings=("ANTHROPIC_BASE_URL",),
     sign_in_files=(".claude/.credentials.json",),
-    sign_in="Sign in with `claude` and `/login`, or set ANTHROPIC_API_KEY.",
+    sign_in="sign in with `claude` and `/login`, or set ANTHROPIC_API_KEY",
 )
 # `user` alone: settings of the project could send the key elsewhere (`env`), or run commands of their own (`hooks`).
 _ARGUMENTS = (

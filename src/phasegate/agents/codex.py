@@ -27,7 +27,7 @@ from phasegate.agents.tool_use import file_change, notice
 ACCOUNT = Account(
     keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
     sign_in_files=(".codex/auth.json",),
-    sign_in="Sign in with `codex login`, or set CODEX_API_KEY.",
+    sign_in="sign in with `codex login`, or set CODEX_API_KEY",
 )
 # Its own configuration is not read: the project's would need its trust, and the job's home has none.
 _ARGUMENTS = (

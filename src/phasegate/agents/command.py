@@ -23,7 +23,7 @@ class Command:
         if not task.agent.command:
             raise ConfigError(
                 f"agent {task.agent.name!r} has no command",
-                f'Set `command = ["program"]` in [agents.{task.agent.name}].',
+                f'set `command = ["program"]` in [agents.{task.agent.name}]',
             )
         return Launch(
             argv=own_files(task.repository, task.agent.command),

@@ -15,7 +15,7 @@ from phasegate.agents.tool_use import ToolInput, tool_use
 ACCOUNT = Account(
     keys=("CURSOR_API_KEY",),
     sign_in_files=(".config/cursor/auth.json",),
-    sign_in="Sign in with `cursor-agent login`, or set CURSOR_API_KEY.",
+    sign_in="sign in with `cursor-agent login`, or set CURSOR_API_KEY",
 )
 _NAMES = {"writeToolCall": "write", "editToolCall": "edit", "deleteToolCall": "edit", "shellToolCall": "shell"}
 

@@ -104,7 +104,7 @@ def _inside(places: Places, path: Path) -> str:
     """An agent is never pointed at a file elsewhere: what it is told to read, it may repeat to anybody."""
     roots = (places.repository, places.worktrees)
     if not path.is_absolute() or ".." in path.parts or not any(_is_below(path, root) for root in roots):
-        raise ConfigError(f"{path} is not inside {places.repository}", "Name files of this repository only.")
+        raise ConfigError(f"{path} is not inside {places.repository}", "name files of this repository only")
     return str(path)
 
 

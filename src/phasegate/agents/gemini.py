@@ -22,7 +22,7 @@ ACCOUNT = Account(
         *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
     ),
     sign_in_files=(".gemini/oauth_creds.json", ".gemini/google_accounts.json"),
-    sign_in="Sign in with `gemini`, or set GEMINI_API_KEY.",
+    sign_in="sign in with `gemini`, or set GEMINI_API_KEY",
 )
 # It works in trusted folders only, and there it takes unset variables from `.gemini/.env`: so those that lead somewhere
 # are set, if only to nothing.

@@ -20,7 +20,7 @@ ACCOUNT = Account(
         *("GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY", "DEEPSEEK_API_KEY"),
     ),
     sign_in_files=(".local/share/opencode/auth.json",),
-    sign_in="Sign in with `opencode auth login`, or set the key of your provider, such as OPENAI_API_KEY.",
+    sign_in="sign in with `opencode auth login`, or set the key of your provider, such as OPENAI_API_KEY",
 )
 _ENV = {
     "OPENCODE_DISABLE_PROJECT_CONFIG": "1",  # `opencode.json` of the project could send the key elsewhere
@@ -63,7 +63,7 @@ def _refuse_plugins(checkout: Path) -> None:
     if found := [*folders, *settings]:
         raise ConfigError(
             f"opencode would run the plugins of this repository: {found[0].relative_to(checkout)}",
-            "Use another agent here, or remove them from the branch that the work starts from.",
+            "use another agent here, or remove them from the branch that the work starts from",
         )
 
 

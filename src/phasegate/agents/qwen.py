@@ -16,8 +16,8 @@ ACCOUNT = Account(
     settings=("OPENAI_BASE_URL", "OPENAI_MODEL"),
     sign_in_files=(".qwen/oauth_creds.json",),
     sign_in=(
-        "Set OPENAI_API_KEY (and OPENAI_BASE_URL for another service); with a sign-in of its own, set "
-        '`command = ["qwen", "--auth-type", "qwen-oauth"]`.'
+        "set OPENAI_API_KEY (and OPENAI_BASE_URL for another service); with a sign-in of its own, set "
+        '`command = ["qwen", "--auth-type", "qwen-oauth"]`'
     ),
 )
 # `--bare` alone keeps the project's `.env`, `.qwen/.env` and `.qwen/settings.json` out.

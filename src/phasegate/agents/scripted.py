@@ -49,6 +49,6 @@ def _scenario_of(task: Task) -> Path:
     name = task.agent.scenario or next(iter(task.agent.command), "")
     if not name:
         raise ConfigError(
-            f"agent {task.agent.name!r} has no scenario", f'Set `scenario = "file.toml"` in [agents.{task.agent.name}].'
+            f"agent {task.agent.name!r} has no scenario", f'set `scenario = "file.toml"` in [agents.{task.agent.name}]'
         )
     return task.repository / name

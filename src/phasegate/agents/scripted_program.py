@@ -51,7 +51,7 @@ def _envelope(data: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         envelope = None
     if not isinstance(envelope, dict):
-        raise ConfigError("stdin does not hold a task envelope", "Send the envelope as one JSON object.")
+        raise ConfigError("stdin does not hold a task envelope", "send the envelope as one JSON object")
     return envelope
 
 

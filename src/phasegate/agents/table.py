@@ -34,4 +34,4 @@ def harness_of(kind: str) -> Harness:
     try:
         return HARNESSES[kind]
     except KeyError:
-        raise ConfigError(f"there is no harness {kind!r}", f"Use one of: {', '.join(HARNESSES)}.") from None
+        raise ConfigError(f"there is no harness {kind!r}", f"use one of: {', '.join(HARNESSES)}") from None

@@ -53,5 +53,5 @@ def _toolchains(source: Mapping[str, str]) -> dict[str, str]:
 def _checked(values: dict[str, str]) -> dict[str, str]:
     for name, value in values.items():
         if not name or "=" in name or "\0" in name + value:
-            raise ConfigError(f"{name!r} cannot be an environment variable", "Check the names in `env` of the agent.")
+            raise ConfigError(f"{name!r} cannot be an environment variable", "check the names in `env` of the agent")
     return values

@@ -69,7 +69,7 @@ def _without_links(folder: Path) -> Path:
 def _make_own_folders(request: Request) -> None:
     for folder in (request.folder, request.home, request.tmp):
         if folder.is_symlink():
-            raise ConfigError(f"{folder} is a link", "A job's own folder must be a real one: remove the link.")
+            raise ConfigError(f"{folder} is a link", "a job's own folder must be a real one: remove the link")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
@@ -94,7 +94,7 @@ def _orders(request: Request, started_s: float) -> Orders:
 def _found(request: Request) -> tuple[str, ...]:
     program = find_program(request.argv[0], path=request.env.get("PATH", ""), cwd=request.cwd)
     if program is None:
-        raise EnvironmentUnavailable(f"{request.argv[0]} was not found", "Install it, or set `command` of the agent.")
+        raise EnvironmentUnavailable(f"{request.argv[0]} was not found", "install it, or set `command` of the agent")
     return (program, *request.argv[1:])
 
 
@@ -138,5 +138,5 @@ def _spawn(
         )
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"{command[0]} could not be started: {error.strerror}", "Check the installation."
+            f"{command[0]} could not be started: {error.strerror}", "check the installation"
         ) from error

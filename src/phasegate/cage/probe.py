@@ -17,7 +17,7 @@ from phasegate.cage.request import Outcome, Request
 from phasegate.errors import EnvironmentUnavailable, PhasegateError
 
 _ABSTRACT_SOCKETS_FENCED = 6
-_HINT = "Install bubblewrap and allow user namespaces, or set `sandbox` in [run] to a level that holds here."
+_HINT = "install bubblewrap and allow user namespaces, or set `sandbox` in [run] to a level that holds here"
 # Writes inside, then tries to write outside, then shows which namespaces it is in.
 _TRIAL = 'echo in > inside; echo out > "$1"; for kind in pid net; do readlink /proc/self/ns/$kind; done'
 

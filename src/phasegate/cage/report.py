@@ -37,7 +37,7 @@ class Report:
             why = stderr.strip() or "it ended without a word"
             raise EnvironmentUnavailable(
                 f"The cage of level {request.level} could not be made: {why}",
-                "`phasegate agents` shows which levels hold here.",
+                "`phasegate agents` shows which levels hold here",
             )
 
     def _note(self, fact: str, details: str) -> None:
@@ -64,14 +64,14 @@ def _why_not_started(request: Request, failure: str) -> EnvironmentUnavailable:
     program = request.argv[0]
     if step != "start":
         return EnvironmentUnavailable(
-            f"{program} could not be started: {step}: {text}", "`phasegate agents` shows what holds here."
+            f"{program} could not be started: {step}: {text}", "`phasegate agents` shows what holds here"
         )
     hints = {
-        errno.ENOENT: "It, or the interpreter that its first line names, is not there (or not visible in the cage).",
-        errno.EACCES: "It may not be executed: chmod +x.",
-        errno.ENOEXEC: "It is neither a binary of this machine nor a script that begins with #!.",
-        errno.E2BIG: "Its arguments are too long: pass text on standard input or in a file.",
+        errno.ENOENT: "it, or the interpreter that its first line names, is not there (or not visible in the cage)",
+        errno.EACCES: "it may not be executed: chmod +x",
+        errno.ENOEXEC: "it is neither a binary of this machine nor a script that begins with #!",
+        errno.E2BIG: "its arguments are too long: pass text on standard input or in a file",
     }
     return EnvironmentUnavailable(
-        f"{program} could not be started: {text}", hints.get(int(number), "Check the command.")
+        f"{program} could not be started: {text}", hints.get(int(number), "check the command")
     )

@@ -96,12 +96,10 @@ def _start(
         )
     except FileNotFoundError as error:
         missing = argv[0] if cwd.is_dir() else cwd
-        raise EnvironmentUnavailable(
-            f"{missing} was not found", f"Install {argv[0]}, or put it on the PATH."
-        ) from error
+        raise EnvironmentUnavailable(f"{missing} was not found", f"install {argv[0]}, or put it on the PATH") from error
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"{argv[0]} could not be started: {error.strerror}", "Check the installation."
+            f"{argv[0]} could not be started: {error.strerror}", "check the installation"
         ) from error
 
 

@@ -65,7 +65,7 @@ def arguments(level: Level, command: tuple[str, ...], path: str, folders: Folder
     """The command line that goes in front of a program to put it into the cage."""
     tool = bubblewrap()
     if tool is None:
-        raise EnvironmentUnavailable("bubblewrap is not installed", "Install it: apt-get install bubblewrap")
+        raise EnvironmentUnavailable("bubblewrap is not installed", "install it: apt-get install bubblewrap")
     mounts = _mounts(command, path, folders)
     return [tool.program, *_namespaces(tool, level), *_file_system(tool, mounts, folders.tmp), "--"]
 
@@ -142,9 +142,9 @@ def _real_folder(folder: Path) -> str:
     """A writable folder must be what it is called: a link in its place could lead to any folder."""
     path = os.path.normpath(folder)
     if os.path.islink(path) or not os.path.isdir(path):
-        raise ConfigError(f"{path} is not a folder", "A folder that a job may write to must exist and be no link.")
+        raise ConfigError(f"{path} is not a folder", "a folder that a job may write to must exist and be no link")
     if os.path.realpath(path) in ("/", *_SYSTEM):
-        raise ConfigError(f"{path} cannot be writable in a job", "Name the worktree.")
+        raise ConfigError(f"{path} cannot be writable in a job", "name the worktree")
     return os.path.realpath(path)
 
 

@@ -41,6 +41,18 @@ _REMEDIES = {
     "template": "write it in upper case, like CLAUDE",
 }
 
+# The types, as people know them.
+_WORDS = {
+    "`int`": "an integer",
+    "`float`": "a number",
+    "`str`": "text",
+    "`bool`": "true or false",
+    "`array`": "a list",
+    "`object`": "a table",
+    "`null`": "nothing",
+    "Invalid enum value": "unknown value",
+}
+
 
 class Effective(NamedTuple):
     """The configuration of a repository, and the source of each value that is not a default."""
@@ -118,12 +130,19 @@ def _typed(given: Given) -> object:
     type_ = _type_of(given.key, given.source)
     try:
         return msgspec.convert(_unwrapped(given, type_), type_, strict=not given.is_text)
-    except (msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
-        what = str(error).partition(" - at `")[0].replace("`object`", "a table")
+    except (msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeEncodeError) as error:
         remedy = _remedy(given.key, given.value, type_)
-        raise ConfigError(
-            f"{_where(given.source)}{'.'.join(given.key)}: {what[:1].lower()}{what[1:]}", remedy
-        ) from error
+        raise ConfigError(f"{_where(given.source)}{'.'.join(given.key)}: {_in_words(error)}", remedy) from error
+
+
+def _in_words(error: Exception) -> str:
+    """What is wrong with a value, in the words of the reference."""
+    if isinstance(error, UnicodeEncodeError):
+        return "it is no UTF-8"
+    what = re.sub(r" matching regex .*", " of another form", str(error).partition(" - at `")[0])
+    for name, word in _WORDS.items():
+        what = what.replace(name, word)
+    return f"{what[:1].lower()}{what[1:]}"
 
 
 def _unwrapped(given: Given, type_: Any) -> object:
@@ -163,7 +182,8 @@ def _fixed_variables() -> list[str]:
 
 
 def _where(source: Source) -> str:
-    return f"{source.place}: " if source.place else ""
+    """The line or the variable; a flag is its key, which is named anyway."""
+    return f"{source.place}: " if source.place and source.layer != "flag" else ""
 
 
 def _remedy(key: Key, value: object, type_: Any) -> str:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from phasegate.config.settings import Config, Harness, Paths
+from phasegate.rules.work_package import PROFILES
 from phasegate.rules.workflow import NOUNS, WORKFLOWS, invalid_phases, is_printable
 
 PROMPT_PHASES = ("plan", "challenge", "implement", "review", "archive")
@@ -40,6 +41,7 @@ def problems(config: Config) -> Iterator[Problem]:
     """Everything that does not fit together."""
     yield from _names(config)
     yield from _agents(config)
+    yield from _checks(config)
     yield from _workflows(config)
     yield from _roles(config)
     yield from _phases(config)
@@ -67,6 +69,12 @@ def _agents(config: Config) -> Iterator[Problem]:
         if agent.fallback is not None and agent.fallback not in others:
             what = f"`{agent.fallback}` is no other agent that is configured"
             yield Problem(("agents", name, "fallback"), what, suggestion(agent.fallback, others))
+
+
+def _checks(config: Config) -> Iterator[Problem]:
+    for name in config.checks:
+        if name not in PROFILES:
+            yield Problem(("checks", name), f"there is no profile `{name}`", suggestion(name, PROFILES))
 
 
 def _workflows(config: Config) -> Iterator[Problem]:

@@ -53,14 +53,12 @@ class Place(NamedTuple):
 
 
 def find_place(start: Path) -> Place:
-    """The root of the repository around a folder, and the first configuration file on the way up to it.
+    """The root of the repository around a folder, and the configuration file there: a run has one, wherever it begins.
 
     Outside of any repository only the folder's own file counts: nobody knows who wrote those further up.
     """
-    way = [start, *start.parents]
-    root = next((folder for folder in way if os.path.lexists(folder / ".git")), start)
-    files = [folder / FILE_NAME for folder in way[: way.index(root) + 1]]
-    return Place(root, next((file for file in files if os.path.lexists(file)), root / FILE_NAME))
+    root = next((folder for folder in (start, *start.parents) if os.path.lexists(folder / ".git")), start)
+    return Place(root, root / FILE_NAME)
 
 
 def read_file(path: Path) -> str | None:

@@ -18,11 +18,12 @@ from phasegate.agents.table import HARNESSES
 from phasegate.agents.version import Version, ask_version
 from phasegate.cage.level import Level
 from phasegate.cage.probe import choose, holding
-from phasegate.config import Agent, Config, find_place, load
+from phasegate.config import Agent, Config, load
 from phasegate.config.agreement import PROMPT_PHASES
 from phasegate.config.settings import Harness, Sandbox
 from phasegate.engine.staffing import can_start, command_of, known_agents, program_of, staff
 from phasegate.errors import EnvironmentUnavailable
+from phasegate.record.location import main_tree
 from phasegate.rules.staffing import serve
 
 MOST_AT_ONCE = 4
@@ -66,7 +67,8 @@ class Surveyed(NamedTuple):
 
 def open_workshop(start: Path) -> Workshop:
     """The configuration around a folder."""
-    return Workshop(find_place(start).root, load(start, os.environ).config)
+    root = main_tree(start)
+    return Workshop(root, load(root, os.environ).config)
 
 
 def survey(shop: Workshop) -> tuple[Surveyed, ...]:

@@ -55,7 +55,7 @@ def load_plan(project: Project, store: Store, folder: Path) -> list[WorkPackage]
         raise ConfigError(f"{slug!r} is no feature's folder", "name it like 001-user-login")
     paths = sorted((folder / "tasks").glob("WP*.md"))
     if not paths:
-        raise ConfigError(f"{folder / 'tasks'} holds no WPnn.md", "write one document a package, see `spec check`")
+        raise ConfigError(f"{folder / 'tasks'} holds no WPnn.md", "write one a package, see `phasegate spec check`")
     load_documents(store, slug, {path.stem: read_text(path) for path in paths})
     return [one.package for one in planned(store, slug).values()]
 

@@ -49,7 +49,7 @@ def trace_feature(project: Project, slug: str) -> Report:
     feature = _documents(project, slug, branches.get(f"feat/{slug}"))
     if feature.spec is None:
         raise ConfigError(
-            f"{slug} has no {SPEC}: it is where requirements are", f"write {slug}/{SPEC}, see `spec check`"
+            f"{slug} has no {SPEC}: it is where requirements are", f"write {slug}/{SPEC}, see `phasegate spec check`"
         )
     packages = [reading.package for reading in feature.packages.values() if reading.package]
     began = beginnings(reader, slug) if reader else {}
@@ -69,9 +69,8 @@ def choose_feature(project: Project, wanted: str | None) -> str:
     if workflow and workflow.feature in known:
         return workflow.feature
     if len(known) != 1:
-        hint = (
-            f"choose with --feature: {', '.join(known)}" if known else "write one, see `phasegate run` or `plan load`"
-        )
+        begin = 'begin one: phasegate run feature "...", or load one: phasegate plan load'
+        hint = f"choose with --feature: {', '.join(known)}" if known else begin
         raise ConfigError("several features are there" if known else "there is no feature yet", hint)
     return known[0]
 

@@ -42,6 +42,10 @@ class Parts(NamedTuple):
 
 def write_xml(parts: Parts, out: BinaryIO) -> list[Hidden]:
     """Write the XML of a prompt, and return the hidden characters of its context. `out` should have a large buffer."""
+    for part in parts.context:
+        if isinstance(part, FileSource):
+            with regular_file(part.path):
+                pass  # what cannot be read is said before anything is written
     out.write(head(parts.system_prompt).encode())
     hidden: list[Hidden] = []
     for part in parts.context:

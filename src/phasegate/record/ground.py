@@ -24,7 +24,7 @@ def find_ground(start: str) -> Ground:
     """The repository around a folder; where none can be prepared, an error that says where to go instead."""
     folder = os.path.realpath(start)
     while not os.path.lexists(f"{folder}/.git"):
-        _refuse_git_directory(folder)
+        refuse_git_directory(folder)
         parent = os.path.dirname(folder)
         if parent == folder:
             raise ConfigError(f"{start} is in no git repository", "make one here: git init")
@@ -34,7 +34,8 @@ def find_ground(start: str) -> Ground:
     return Ground(folder, git_dir, branch, _has_commit(git_dir, branch), _around(git_dir))
 
 
-def _refuse_git_directory(folder: str) -> None:
+def refuse_git_directory(folder: str) -> None:
+    """Say where the files are, if the folder is a git directory or a bare repository."""
     if not (
         os.path.isfile(f"{folder}/HEAD") and os.path.isdir(f"{folder}/objects") and os.path.isdir(f"{folder}/refs")
     ):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.record.exclude import OWN_FOLDERS, keep_out_of_git
+from phasegate.record.ground import refuse_git_directory
 
 
 class Location(NamedTuple):
@@ -53,7 +54,15 @@ def find_root(start: Path) -> Path:
             return above  # a package's checkout: nothing in it is asked which repository it belongs to
         git_dir = _git_dir(folder)
         return git_dir.parent if git_dir.name == ".git" else folder
+    for folder in (start, *start.parents):
+        refuse_git_directory(str(folder))
     raise ConfigError(f"{start} is in no git repository", "change into a repository, or make one: git init")
+
+
+def main_tree(start: Path) -> Path:
+    """The main working tree around a folder, whose settings hold; outside of a repository the folder itself."""
+    inside = any(os.path.lexists(folder / ".git") for folder in (start, *start.parents))
+    return find_root(start) if inside else start
 
 
 def _git_dir(root: Path) -> Path:

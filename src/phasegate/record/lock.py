@@ -78,7 +78,9 @@ def _open(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise EnvironmentUnavailable(f"the lock {path} cannot be opened: {error.strerror}") from error
+        raise EnvironmentUnavailable(
+            f"the lock {path} cannot be opened: {error.strerror}", "check its permissions"
+        ) from error
     try:
         yield descriptor
     finally:

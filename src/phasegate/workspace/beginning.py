@@ -32,7 +32,7 @@ def beginning_of(repository: Repository, assignment: Assignment, signature: Sign
         found = _beginning(repository, assignment, signature)
         if found is not None:
             return found
-    raise StateConflict(f"{assignment.branch} keeps moving", "Dispatch again.")
+    raise StateConflict(f"{assignment.branch} keeps moving", "dispatch again")
 
 
 def _beginning(repository: Repository, assignment: Assignment, signature: Signature) -> Beginning | None:
@@ -53,7 +53,7 @@ def at_feature_head(repository: Repository, assignment: Assignment) -> Beginning
     """Begin anew: the package's branch goes to the head of its feature's."""
     refs, feature, own = _heads(repository, assignment)
     if not advance(repository, assignment.branch, own, feature):
-        raise StateConflict(f"{assignment.branch} moved meanwhile", "Dispatch again.")
+        raise StateConflict(f"{assignment.branch} moved meanwhile", "dispatch again")
     return Beginning(feature, refs)
 
 
@@ -62,7 +62,7 @@ def _heads(repository: Repository, assignment: Assignment) -> tuple[dict[str, st
     refs = read_refs(repository, target, branch, "refs/tags")
     own = refs.pop(branch, None)
     if target not in refs:
-        raise StateConflict(f"there is no branch {assignment.target}", "Start the feature first.")
+        raise StateConflict(f"there is no branch {assignment.target}", "start the feature first")
     return refs, refs[target], own
 
 
@@ -74,5 +74,5 @@ def advance(repository: Repository, branch: str, old: str | None, new: str) -> b
         stopped = advance_branch(repository, lock, branch, old, new, f"move {branch}")
     if isinstance(stopped, Obstacle):
         where = f"{branch} is checked out in {stopped.folder}"
-        raise StateConflict(f"{where}: {stopped.reason} {', '.join(stopped.paths)}".strip(), "Commit or stash there.")
+        raise StateConflict(f"{where}: {stopped.reason} {', '.join(stopped.paths)}".strip(), "commit or stash there")
     return stopped is None

@@ -74,7 +74,7 @@ def observe(
         return TooMuch(error.what, error.limit)
     except OSError as error:
         raise StateConflict(
-            f"{record.folder} cannot be read: {error}", "Something still writes there, perhaps."
+            f"{record.folder} cannot be read: {error}", "something still writes there, perhaps"
         ) from error
     return _observation(surveyed, start.snapshot, history, staged, planted)
 

@@ -84,7 +84,7 @@ def check_names(assignment: Assignment) -> None:
     """Refuse names that could leave the folder or are no branch."""
     for name in (assignment.slug, assignment.work):
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!a} cannot be part of a branch or folder name", "Use letters, digits and hyphens.")
+            raise ConfigError(f"{name!a} cannot be part of a branch or folder name", "use letters, digits and hyphens")
 
 
 def records_folder(repository: Repository, name: str) -> Path:
@@ -99,7 +99,7 @@ def read_record(folder: Path) -> Record | None:
         return None
     except ValueError as error:
         raise StateConflict(
-            f"{folder}/record.json is damaged: {error}", "Remove that folder, and the checkout."
+            f"{folder}/record.json is damaged: {error}", "remove that folder, and the checkout"
         ) from error
 
 
@@ -151,7 +151,7 @@ def _is_recorded(root: int, record: Record) -> bool:
 
 
 def _replaced(record: Record) -> StateConflict:
-    return StateConflict(f"{record.folder} is not the folder that was made", "Move it away, and dispatch again.")
+    return StateConflict(f"{record.folder} is not the folder that was made", "move it away, and dispatch again")
 
 
 def start_of(checkout: Checkout) -> Start:

@@ -140,7 +140,7 @@ def content_as_seen(root: int, path: str, found: Found, hash_name: str) -> bytes
     is_file = found.link_target is None
     content = read_beneath(root, path, found.size) if is_file else _link_target(root, path)
     if content is None or blob_id(content, hash_name) != found.object_id:
-        raise StateConflict(f"{path!a} changed after it was checked", "Something still writes there: dispatch again.")
+        raise StateConflict(f"{path!a} changed after it was checked", "something still writes there: dispatch again")
     return content
 
 

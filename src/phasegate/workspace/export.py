@@ -32,7 +32,7 @@ def export(repository: Repository, tree: str, folder: Path, *, with_git: bool = 
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise StateConflict(f"{folder} is not empty", "Export into a new folder.")
+        raise StateConflict(f"{folder} is not empty", "export into a new folder")
     refused = _leaving_links(repository, tree)
     with temporary_folder(repository) as room:
         place = repository.place(room / "index", folder)
@@ -49,7 +49,7 @@ def export(repository: Repository, tree: str, folder: Path, *, with_git: bool = 
 def _give_git(repository: Repository, commit: str, folder: Path, index: Path) -> None:
     start = commit_of(repository, commit)
     if start is None:
-        raise StateConflict(f"{commit} is not a commit", "Export it without a git directory.")
+        raise StateConflict(f"{commit} is not a commit", "export it without a git directory")
     seedling = Seedling("checked", start, Identity(*NOBODY), read_refs(repository, "refs/tags"), ())
     write_agents_git(repository, folder, index, seedling)
 

@@ -111,7 +111,9 @@ def git(
         stdout_to=stdout_to,
     )
     if found.exit_code not in accept or found.cut or found.timed_out:
-        raise GitFailed(f"git {arguments[0]} failed: {_reason(found)}", "Run `git fsck`, and look for a full disk.")
+        raise GitFailed(
+            f"git {arguments[0]} failed: {_reason(found)}", "see what `git fsck` says, and look for a full disk"
+        )
     return found
 
 
@@ -161,12 +163,12 @@ def git_program() -> str:
 def _checked_program(path: str) -> str:
     program = find_program("git", path=path)
     if program is None:
-        raise EnvironmentUnavailable("git was not found", "Install git, or put it on the PATH.")
+        raise EnvironmentUnavailable("git was not found", "install git, or put it on the PATH")
     said = run([program, "version"], cwd=Path("/"), env={"PATH": path, "LC_ALL": "C"}).stdout
     found = _VERSION.match(said)
     if found is None or (int(found[1]), int(found[2])) < OLDEST_GIT:
         wanted = ".".join(map(str, OLDEST_GIT))
         raise EnvironmentUnavailable(
-            f"{program} is too old: {said.decode(errors='replace').strip()}", f"Install git {wanted} or later."
+            f"{program} is too old: {said.decode(errors='replace').strip()}", f"install git {wanted} or later"
         )
     return program

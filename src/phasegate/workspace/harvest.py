@@ -67,7 +67,7 @@ def harvest(
     with checkout_lock(checkout.repository, checkout.assignment.name):
         current = find_checkout(checkout.repository, checkout.assignment)
         if current is None or current.start != checkout.start:
-            raise StateConflict(f"{checkout.folder} was replaced meanwhile", "Dispatch again.")
+            raise StateConflict(f"{checkout.folder} was replaced meanwhile", "dispatch again")
         current = _settled(current)
         commits, note = _replayable(current, seen, allowed, limits)
         _store_disk(current, seen, allowed)
@@ -215,7 +215,7 @@ class _Work:
         if found != expected:
             odd = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
             raise StateConflict(
-                f"the harvest is not what was checked: {odd[:5]!a}", "This is a fault of ours: report it."
+                f"the harvest is not what was checked: {odd[:5]!a}", "this is a fault of ours: report it"
             )
 
     def _publish(

@@ -64,7 +64,7 @@ def read_snapshot(data: bytes, hash_name: str) -> Snapshot:
     """Read an index that our own git wrote."""
     signature, version, count = struct.unpack_from(">4sII", data)
     if signature != b"DIRC" or version not in (2, 3):
-        raise StateConflict("the record of a checkout cannot be read", "Remove the checkout: its work is saved first.")
+        raise StateConflict("the record of a checkout cannot be read", "remove the checkout: its work is saved first")
     return Snapshot(_folders(data, count, 20 if hash_name == "sha1" else 32))
 
 

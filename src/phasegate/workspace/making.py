@@ -66,7 +66,7 @@ def make(repository: Repository, assignment: Assignment, terms: Terms, begin: Be
             keep_out_of_git(repository, home)
     folder, staging = home / assignment.name, home / f".new-{assignment.name}"
     if folder.exists() or folder.is_symlink():
-        raise StateConflict(f"{folder} is there, and was not made by us", "Move it away, and dispatch again.")
+        raise StateConflict(f"{folder} is there, and was not made by us", "move it away, and dispatch again")
     remove_tree(staging)
     used = _from_pool(repository, home, staging)
     return _Making(repository, assignment, terms, begin, staging).carry_out(folder, used)

@@ -86,7 +86,7 @@ def _existing(refs: dict[str, str], branch: str) -> str:
     try:
         return refs[BRANCHES + branch]
     except KeyError:
-        raise StateConflict(f"there is no branch {branch}", "Run `phasegate status` to see what there is.") from None
+        raise StateConflict(f"there is no branch {branch}", "`phasegate status` shows what there is") from None
 
 
 def fork_point(repository: Repository, branch: str, commit: str) -> str:

@@ -58,7 +58,9 @@ def open_repository(folder: Path) -> Repository:
     lines = os.fsdecode(said.stdout).splitlines()
     if not said.ok or len(lines) != len(wanted):
         reason = said.stderr.decode(errors="replace").strip() or "its path holds a line break"
-        raise ConfigError(f"{folder} is no repository to work in: {reason}", "Go to a repository, or `git init` one.")
+        raise ConfigError(
+            f"{folder} is no repository to work in: {reason}", "change into a repository, or make one: git init"
+        )
     return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])
 
 
@@ -162,7 +164,7 @@ def read_blobs(place: Place, wanted: Iterable[str]) -> Mapping[str, bytes]:
         end = stream.index(b"\n", at)
         head = stream[at:end].decode().split()
         if len(head) != 3 or head[:2] != [object_id, "blob"]:
-            raise StateConflict(f"object {object_id} is not a blob that can be read", "Run `git fsck`.")
+            raise StateConflict(f"object {object_id} is not a blob that can be read", "see what git says: git fsck")
         at = end + 1 + int(head[2])
         found[object_id] = stream[end + 1 : at]
         at += 1

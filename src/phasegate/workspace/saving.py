@@ -79,7 +79,7 @@ def _keep(repository: Repository, name: str, commit: str) -> str:
         ref = f"{SAVED}{name}/{number}"
         moved = move_refs(repository, lock, [Move(ref, None, commit)], f"save {name}")
     if moved is not None:
-        raise StateConflict(f"{ref} was made by somebody else", "Try again.")
+        raise StateConflict(f"{ref} was made by somebody else", "try again")
     return ref
 
 

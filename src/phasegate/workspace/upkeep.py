@@ -53,7 +53,7 @@ def open_feature(repository: Repository, slug: str, base: str) -> str:
     if ref in refs:
         return refs[ref]
     if BRANCHES + base not in refs:
-        raise StateConflict(f"there is no branch {base}", "Commit something first, or name another base.")
+        raise StateConflict(f"there is no branch {base}", "commit something first, or name another base")
     if not advance(repository, f"feat/{slug}", None, refs[BRANCHES + base]):
         return open_feature(repository, slug, base)
     return refs[BRANCHES + base]

@@ -40,10 +40,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
     "resolve": ("workflow", "resolve", "Say how a blocker was dealt with."),
     "retry": ("workflow", "retry", "Begin one more round of the phase, after a failed gate."),
-    "run": ("run", "run", "Begin a workflow, or go on with one, to its last gate or a need of a person."),
+    "run": ("running", "run", "Begin a workflow, or go on with one, to its last gate or a need of a person."),
     "scope": ("scope", "scope", "Record an exception to the file scope of a work package."),
     "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
-    "start": ("run", "start", "Begin a workflow, without carrying anything out yet."),
+    "start": ("running", "start", "Begin a workflow, without carrying anything out yet."),
     "status": ("status", "status", "Show where things stand."),
     "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
     "trace": ("trace", "trace", "Show each requirement with its packages, commits and tests."),
@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
+COMPLETING = "_PHASEGATE_COMPLETE"  # set by the script of `completion`
 # The help page, most wanted first. What is in no section is listed as a tool.
 SECTIONS = {
     "A feature": ("init", "run", "status", "resolve", "complete", "cancel"),
@@ -123,13 +124,14 @@ def app(ctx: click.Context) -> int | None:
 def run(arguments: list[str]) -> int:
     """Run one command and turn its end into an exit code: 0 done, 1 the answer is no, 2 to 4 an error, 70 our fault."""
     try:
-        result = app.main(args=arguments, prog_name="phasegate", standalone_mode=False)
+        result = _invoked(arguments)
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
         show_mistake(error)
         return error.exit_code
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except KeyboardInterrupt:
+        print(file=sys.stderr)  # ends the line of the terminal's ^C
         return 130
     except PhasegateError as error:
         show_error(error)
@@ -141,6 +143,14 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         return _our_fault(error)
     return result if isinstance(result, int) else 0
+
+
+def _invoked(arguments: list[str]) -> object:
+    """What the command returns. Not by click's `main`: that makes a failure of a reader that has gone."""
+    if COMPLETING in os.environ:
+        return app.main(args=arguments, prog_name="phasegate", complete_var=COMPLETING, standalone_mode=False)
+    with app.make_context("phasegate", [*arguments]) as context:
+        return app.invoke(context)
 
 
 def _reader_has_gone() -> int:
@@ -171,6 +181,15 @@ def show_mistake(error: click.ClickException) -> None:
     error.show(file=(shown := StringIO()))
     for line in shown.getvalue().removesuffix("\n").split("\n"):
         print(printable(line.expandtabs(4)), file=sys.stderr)
+    if "unexpected extra argument" in error.format_message() and _takes_a_sentence(error):
+        print("  hint: put what has several words in quotes", file=sys.stderr)
+
+
+def _takes_a_sentence(error: click.ClickException) -> bool:
+    from phasegate.doors.cli.render import Sentence
+
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return context is not None and any(isinstance(one.type, Sentence) for one in context.command.params)
 
 
 def _our_fault(error: Exception) -> int:

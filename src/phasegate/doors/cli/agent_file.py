@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import click
 
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, printable, show
 from phasegate.errors import ConfigError
 from phasegate.prompts.agent_files import Examined, ShippedFile, examine, shipped_files
@@ -25,7 +26,7 @@ class Change(NamedTuple):
     mode: int | None = None
 
 
-@click.group("agent-file")
+@click.group("agent-file", cls=Group)
 def agent_file() -> None:
     """List and copy the shipped agent files; put the prompt sections into agent files.
 
@@ -37,7 +38,12 @@ def agent_file() -> None:
 @agent_file.command("list")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the shipped agent files: name, kind, phases or parent."""
+    """List the shipped agent files: name, kind, phases or parent.
+
+    \b
+    Example:
+      phasegate agent-file list
+    """
     files = shipped_files()
     data = [{"name": f.name, "kind": f.role.kind, "phases": f.role.phases, "parent": f.role.parent} for f in files]
     width = max(len(file.name) for file in files)
@@ -114,6 +120,10 @@ def check(paths: tuple[Path, ...], as_json: bool) -> int:
     """Say which agent files have no prompt section, a stale one or one at the wrong place. Nothing is written.
 
     Exit 0 when all is well; 1 and one line per file otherwise.
+
+    \b
+    Example:
+      phasegate agent-file check .claude/agents
     """
     files = _files(paths)
     found = {path: _findings(path) for path in files}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.engine.agent_survey import Surveyed, open_workshop, survey
 from phasegate.engine.project import open_project, opened_store
@@ -17,7 +18,7 @@ _HINT = (
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @json_option
 @click.pass_context
 def agents(ctx: click.Context, as_json: bool) -> int | None:
@@ -110,6 +111,6 @@ def _trip_lines(trip: RoundTrip) -> Iterator[str]:
         yield printable(f"  what to do: {trip.remedy}")
     if trip.answer:
         yield printable(f"  answer: {' '.join(trip.answer.split())}")
-    yield printable(f"  job: {trip.job}  (audit show --job {trip.job[:8]})")
+    yield printable(f"  job: {trip.job}  (phasegate audit show --job {trip.job[:8]})")
     if not trip.ok:
         yield printable(f"  logs: {trip.logs}")

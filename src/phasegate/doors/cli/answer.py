@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import read_input, show
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.answer_words import ALLOWED
 
 
-@click.group()
+@click.group(cls=Group)
 def answer() -> None:
     """Read an agent's answer."""
 

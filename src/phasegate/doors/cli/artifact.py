@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, read_input, show
 from phasegate.record.artifacts import SPECS_FOLDER, list_artifacts, list_features, read_artifact, write_artifact
 from phasegate.record.location import find_root
@@ -25,7 +26,7 @@ _path_option: Callable[[F], F] = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def artifact() -> None:
     """Write, read and list the artifacts of a feature."""
 
@@ -60,7 +61,12 @@ def write_command(
 @_path_option
 @json_option
 def read_command(slug: str, path: str, as_json: bool) -> None:
-    """Print one artifact: as it is into a pipe or file; on a terminal with control characters made visible."""
+    """Print one artifact: as it is into a pipe or file; on a terminal with control characters made visible.
+
+    \b
+    Example:
+      phasegate artifact read --feature-slug 001-user-login --relative-path spec.md
+    """
     data = read_artifact(find_root(Path.cwd()), slug, path)
     if as_json:
         show({"feature_slug": slug, "relative_path": path, "bytes": len(data), **_as_json(data)}, "", as_json)
@@ -82,7 +88,13 @@ def _as_json(data: bytes) -> dict[str, str]:
 @click.option("--feature-slug", "--feature", "slug", metavar="SLUG", help="Only this feature's.")
 @json_option
 def list_command(slug: str | None, as_json: bool) -> None:
-    """List the artifacts of a feature, or of all features."""
+    """List the artifacts of a feature, or of all features.
+
+    \b
+    Examples:
+      phasegate artifact list
+      phasegate artifact list --feature 001-user-login --json
+    """
     root = find_root(Path.cwd())
     slugs = list_features(root) if slug is None else [slug]
     found = [{"feature_slug": one, **about._asdict()} for one in slugs for about in list_artifacts(root, one)]

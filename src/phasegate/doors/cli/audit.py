@@ -8,18 +8,21 @@ from pathlib import Path
 import click
 import msgspec
 
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, show
+from phasegate.errors import ConfigError
 from phasegate.record.audit import Report, verify
-from phasegate.record.location import locate
+from phasegate.record.location import Location, locate
 from phasegate.record.reader import read_store
 from phasegate.record.trail_reader import Fields, TrailSummary, list_trails, read_job
 from phasegate.rules.visible_text import visible
 
 _SHOWN_APART = ("ts", "actor", "action", "source")
 _LEFT_OUT = ("job", "prev", "entry_hash")
+_LOGS = ("stdout.log", "stderr.log")
 
 
-@click.group()
+@click.group(cls=Group)
 def audit() -> None:
     """Show the audit trails, and verify that nothing in them was changed."""
 
@@ -40,13 +43,23 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
     """
     location = locate(Path.cwd(), os.environ)
     if job is not None:
-        (feature, job), entries = read_job(location, job, feature)
-        show({"feature": feature, "job": job, "entries": entries}, "\n".join(map(_entry_line, entries)), as_json)
+        _show_job(location, job, feature, as_json)
     elif chain:
         _show_chain(feature, as_json)
     else:
         trails = list_trails(location, feature)
+        if feature is not None and not trails:
+            raise ConfigError(f"there is no trail of feature {feature}", "`phasegate audit show` lists all")
         show({"trails": trails}, "\n".join(map(_trail_line, trails)) or "no trails yet", as_json)
+
+
+def _show_job(location: Location, job: str, feature: str | None, as_json: bool) -> None:
+    """The entries, and where the program's own words are."""
+    (feature, job), entries = read_job(location, job, feature)
+    folder = location.folder / "jobs" / job
+    logs = [str(path) for name in _LOGS if (path := folder / name).is_file()]
+    lines = [*map(_entry_line, entries), *(visible(f"log: {path}") for path in logs)]
+    show({"feature": feature, "job": job, "entries": entries, "logs": logs}, "\n".join(lines), as_json)
 
 
 def _show_chain(feature: str | None, as_json: bool) -> None:
@@ -59,7 +72,7 @@ def _show_chain(feature: str | None, as_json: bool) -> None:
         f"{e.position}  {e.ts}  {e.feature or '-'}  {e.kind}  {e.payload.decode(errors='replace')}" for e in events
     ]
     data = [event._asdict() | {"payload": _payload(event.payload)} for event in events]
-    show({"chain": data}, "\n".join(map(visible, lines)) or "nothing recorded yet", as_json)
+    show({"chain": data}, "\n".join(map(visible, lines)) or "nothing is recorded yet", as_json)
 
 
 def _payload(raw: bytes) -> object:
@@ -89,7 +102,8 @@ def verify_command(as_json: bool) -> int:
 def _report_lines(report: Report) -> list[str]:
     notes = [visible(f"note: {note}") for note in report.notes]
     if report.ok:
-        return [f"verified: {report.entries} entries, {report.trails} trails", *notes] if report.entries else notes
+        counted = f"verified: {report.entries} entries, {report.trails} trails"
+        return [counted, *notes] if report.entries else notes or ["nothing is recorded yet"]
     first, *more = [f"{visible(problem.where)}: {visible(problem.why)}" for problem in report.problems]
     return [f"NOT VERIFIED. First: {first}", *(f"  also: {line}" for line in more), *notes]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, read_input, show
 from phasegate.rules.block import KINDS, check_block
 
@@ -23,7 +24,7 @@ EXPLANATIONS = {
 }
 
 
-@click.group()
+@click.group(cls=Group)
 def block() -> None:
     """Check a SUGGESTED NEXT STEPS or STATUS block."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
+from phasegate.doors.cli import COMPLETING
+
 SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
@@ -24,6 +26,6 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     Then open a new shell. bash needs version 4.4 or later.
     """
-    script = SHELLS[shell](ctx.find_root().command, {}, "phasegate", "_PHASEGATE_COMPLETE")
+    script = SHELLS[shell](ctx.find_root().command, {}, "phasegate", COMPLETING)
     # Not script.source(): for bash that starts a shell only to ask for its version.
     click.echo(script.source_template % script.source_vars())

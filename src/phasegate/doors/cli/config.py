@@ -9,15 +9,17 @@ import click
 import msgspec
 
 from phasegate.config import Effective, Source, effective_values, find_place, load
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.errors import ConfigError
+from phasegate.record.location import main_tree
 
 set_option = click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a value for this call: run.parallel=3."
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show the configuration in effect.
 
@@ -37,7 +39,7 @@ def show_(settings: tuple[str, ...], as_json: bool) -> None:
       PHASEGATE_RUN__PARALLEL=3 phasegate config show
       phasegate config show --set agents.claude.timeout_s=600 --json
     """
-    effective = load(current_folder(), os.environ, _flags(settings))
+    effective = load(main_tree(current_folder()), os.environ, _flags(settings))
     rows = [(".".join(key), value, source) for key, value, source in effective_values(effective)]
     data = {key: {"value": value, "source": source.layer, "place": source.place} for key, value, source in rows}
     text = "\n".join(f"{key} = {printable(_as_toml(value))}{_origin(source)}" for key, value, source in rows)
@@ -47,8 +49,13 @@ def show_(settings: tuple[str, ...], as_json: bool) -> None:
 @config.command()
 @json_option
 def path(as_json: bool) -> int:
-    """Print the path of the configuration file; exit 1 when there is none."""
-    place = find_place(current_folder())
+    """Print the path of the configuration file; exit 1 when there is none.
+
+    \b
+    Example:
+      phasegate config path
+    """
+    place = find_place(main_tree(current_folder()))
     exists = place.file.is_file()
     if exists or as_json:
         show({"file": printable(place.file), "exists": exists}, printable(place.file), as_json)

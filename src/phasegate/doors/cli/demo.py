@@ -14,7 +14,7 @@ import click
 
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.run import run
-from phasegate.doors.cli.run import carry_on
+from phasegate.doors.cli.running import carry_on
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes
 from phasegate.engine.feature_journal import read_feature

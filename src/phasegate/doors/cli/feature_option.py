@@ -10,5 +10,5 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 feature_option: Callable[[F], F] = click.option(
-    "--feature", metavar="SLUG", help="Which feature, when several have such a package."
+    "--feature", metavar="SLUG", help="Which feature, where there are several."
 )

@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.engine.agent_hooks import Change
 from phasegate.errors import ConfigError
@@ -17,7 +18,7 @@ from phasegate.rules.hook_settings import HARNESS_OF, HOOKS, Hooks
 agent_argument = click.argument("agent", metavar="AGENT")
 
 
-@click.group()
+@click.group(cls=Group)
 def hook() -> None:
     """Put `phasegate next` into an agent program's own hooks in this repository, or take it out.
 
@@ -53,7 +54,12 @@ _NOT_ON_PATH = "phasegate is not on your PATH: the agent program must find it th
 @agent_argument
 @json_option
 def remove(agent: str, as_json: bool) -> None:
-    """Take the hook out of AGENT's settings in this repository. Only our own entry goes."""
+    """Take the hook out of AGENT's settings in this repository. Only our own entry goes.
+
+    \b
+    Example:
+      phasegate hook remove claude
+    """
     from phasegate.engine.agent_hooks import remove as remove_hook
 
     hooks = hooks_of(agent)

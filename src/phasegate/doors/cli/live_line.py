@@ -27,6 +27,7 @@ class LiveLine:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._is_live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._is_gone = False
         self._lock = Lock()
         self._progress: Progress | None = None
         self._since_s = 0.0
@@ -66,9 +67,13 @@ class LiveLine:
                 self._write(self._line())
 
     def _write(self, text: str) -> None:
-        if text:
+        if not text or self._is_gone:
+            return
+        try:
             self._stream.write(text)
             self._stream.flush()
+        except OSError:  # nobody can read it any more: no reason to stop the work
+            self._is_gone = True
 
     def _line(self) -> str:
         if not self._is_live or self._progress is None:

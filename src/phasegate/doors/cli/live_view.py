@@ -29,7 +29,7 @@ class LiveView:
 
     def __init__(self) -> None:
         self._stream = sys.stderr
-        self._is_live = self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._is_live = self._stream is not None and self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._drawn: list[str] = []
         self._began = datetime.now(UTC)
 
@@ -53,8 +53,11 @@ class LiveView:
         return f"\x1b[{len(self._drawn)}A\r\x1b[J" if self._drawn else ""
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:  # the terminal was closed: the work goes on without a view
+            self._is_live = False
 
     def _lines(self, feature: Feature, jobs: list[Job]) -> Iterator[str]:
         workflow, now = feature.workflow, datetime.now(UTC)

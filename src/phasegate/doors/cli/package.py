@@ -8,12 +8,15 @@ import click
 import msgspec
 
 from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, printable, show
 from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project
 from phasegate.errors import ConfigError
 from phasegate.record.reader import Reader, read_store
 from phasegate.record.rows import Package
+
+NO_PACKAGES = "no work packages are loaded"
 
 
 def open_reader() -> Reader:
@@ -41,7 +44,7 @@ def line_of(row: Package) -> str:
     return printable(f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{why}")
 
 
-@click.group()
+@click.group(cls=Group)
 def package() -> None:
     """List the work packages of a feature, or show one."""
 
@@ -50,9 +53,15 @@ def package() -> None:
 @feature_option
 @json_option
 def list_packages(feature: str | None, as_json: bool) -> None:
-    """List the packages and their states."""
+    """List the packages and their states.
+
+    \b
+    Examples:
+      phasegate package list
+      phasegate package list --feature 001-user-login --json
+    """
     rows = rows_of(open_reader(), feature)
-    show(as_data(rows), "\n".join(line_of(row) for row in rows), as_json)
+    show(as_data(rows), "\n".join(line_of(row) for row in rows) or NO_PACKAGES, as_json)
 
 
 @package.command("show")
@@ -60,7 +69,13 @@ def list_packages(feature: str | None, as_json: bool) -> None:
 @feature_option
 @json_option
 def show_package(work_package: str, feature: str | None, as_json: bool) -> None:
-    """Show a package: its document as it was loaded."""
+    """Show a package: its document as it was loaded.
+
+    \b
+    Examples:
+      phasegate package show WP01
+      phasegate package show WP01 --feature 001-user-login --json
+    """
     one = find_package(open_reader(), work_package, feature)
     show(msgspec.to_builtins(one.package), printable_document(one.document), as_json)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.engine.packages import load_plan, planned
 from phasegate.engine.project import open_project, opened_store
@@ -19,7 +20,7 @@ from phasegate.rules.work_package import WorkPackage
 _MOST_NAMED = 5
 
 
-@click.group()
+@click.group(cls=Group)
 def plan() -> None:
     """Load a feature's work packages, and show how they hang together."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, read_input
 from phasegate.errors import ConfigError
 from phasegate.prompts.assemble import Assembled, Request, Source, as_parts, assemble, read_pieces
@@ -28,7 +29,7 @@ from phasegate.workspace.listing import list_files
 USUAL_DOCUMENTS = {"plan": ("proposal.md", "specs/", "tasks.md"), "archive": ("CHANGELOG.md",)}
 
 
-@click.group()
+@click.group(cls=Group)
 def prompt() -> None:
     """Show the exact prompt that an agent would be sent."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,17 @@ from phasegate.rules.visible_text import visible
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-json_option: Callable[[F], F] = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object instead of text."
-)
+
+class Sentence(click.ParamType[str]):
+    """What a person says in words. Bytes that are no UTF-8 become U+FFFD: it is recorded, and shown to agents."""
+
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+json_option: Callable[[F], F] = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
 def show(data: object, text: str, as_json: bool) -> None:
@@ -27,6 +36,14 @@ def show(data: object, text: str, as_json: bool) -> None:
         click.echo(msgspec.json.encode(data).decode())
     elif text:
         click.echo(text)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Write a line while work goes on; that nobody can read it any more is no reason to stop the work."""
+    try:
+        click.echo(text, err=err)
+    except OSError:  # `| head` has gone, the terminal was closed, the disk of the log is full
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
 
 
 def printable(text: object) -> str:

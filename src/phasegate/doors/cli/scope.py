@@ -7,13 +7,15 @@ from pathlib import Path
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.group import Group
+from phasegate.doors.cli.render import Sentence, json_option, printable, show
 from phasegate.engine.packages import allow_path, find_package
 from phasegate.engine.project import open_project, opened_store
 from phasegate.errors import ConfigError
 from phasegate.rules.work_package import entry_problem
 
 
-@click.group()
+@click.group(cls=Group)
 def scope() -> None:
     """Record an exception to the file scope of a work package."""
 
@@ -21,9 +23,10 @@ def scope() -> None:
 @scope.command("allow")
 @click.argument("work_package", metavar="WPnn")
 @click.argument("path")
-@click.option("--reason", required=True, help="Why; it is kept in the audit trail.")
+@click.option("--reason", metavar="TEXT", type=Sentence(), required=True, help="Why; it is kept in the audit trail.")
 @feature_option
-def allow(work_package: str, path: str, reason: str, feature: str | None) -> None:
+@json_option
+def allow(work_package: str, path: str, reason: str, feature: str | None, as_json: bool) -> None:
     """Allow a package to change PATH too.
 
     \b
@@ -36,4 +39,5 @@ def allow(work_package: str, path: str, reason: str, feature: str | None) -> Non
     with opened_store(open_project(Path.cwd())) as store:
         one = find_package(store, work_package, feature)
         allow_path(store, one.package, path, reason.strip())
-    click.echo(f"{work_package} may change {path} from now on")
+    data = {"feature": one.package.feature_slug, "id": work_package, "path": path, "reason": reason.strip()}
+    show(data, f"{work_package} may change {printable(path)} from now on", as_json)

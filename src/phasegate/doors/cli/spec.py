@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, show
 from phasegate.rules.feature import Placed, Report
 
 
-@click.group()
+@click.group(cls=Group)
 def spec() -> None:
     """Check a feature's specification, tasks and work packages."""
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-import click
-
 from phasegate.doors.cli.live_view import LiveView
-from phasegate.doors.cli.render import printable
+from phasegate.doors.cli.render import printable, say
 from phasegate.engine.watching import Follower
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
@@ -43,7 +40,7 @@ class Teller:
             if text not in self._warned and not self._quiet:
                 self._warned.add(text)
                 self._wipe()
-                click.echo(f"note: {printable(text)}", err=True)
+                say(f"note: {printable(text)}", err=True)
 
     def look(self, follower: Follower) -> None:
         """Bring the live lines up to date, where there are any."""
@@ -56,14 +53,14 @@ class Teller:
         if told.line:
             self._flush()
             is_gate = told.line.startswith("GATE-")
-            click.echo(printable(told.line), err=not is_gate)
+            say(printable(told.line), err=not is_gate)
         self._block = told.block or self._block
 
     def end(self, lines: tuple[str, ...] = ()) -> None:
         """Say where things stand, then the last block."""
         self._wipe()
         for line in lines:
-            click.echo(printable(line), err=True)
+            say(printable(line), err=True)
         self._flush()
 
     def _wipe(self) -> None:
@@ -72,9 +69,7 @@ class Teller:
 
     def _flush(self) -> None:
         if self._block:
-            sys.stderr.flush()
-            click.echo(self._block, nl=not self._block.endswith("\n"))
-            sys.stdout.flush()
+            say(self._block.removesuffix("\n"))
             self._block = ""
 
 

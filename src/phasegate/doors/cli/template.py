@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from phasegate.doors.cli.render import json_option
+from phasegate.doors.cli.group import Group
+from phasegate.doors.cli.render import json_option, printable
 from phasegate.doors.cli.render import show as show_result
 from phasegate.errors import ConfigError, TemplateRefused
 from phasegate.prompts.eject import eject_template
@@ -26,7 +28,7 @@ from phasegate.rules.template import AgentPhase, metadata, name_of_file, prefix_
 from phasegate.rules.template_lint import Finding, lint
 
 
-@click.group()
+@click.group(cls=Group)
 def template() -> None:
     """List, show, lint, describe and copy system prompt templates."""
 
@@ -146,13 +148,13 @@ def eject(agent: str | None, phase: str | None, force: bool, as_json: bool) -> i
       phasegate template eject claude implement
     """
     if (agent is None) != (phase is None):
-        raise click.UsageError("give both AGENT and PHASE, or neither")
+        raise click.UsageError("Give both AGENT and PHASE, or neither.")
     chosen = [_shipped(agent, phase)] if agent and phase else shipped_templates()
     folder = project_folder(project_root())
     written = {folder / one.name.file_name: eject_template(one, folder, force) for one in chosen}
     lines = [
-        f"wrote {path}" if done else f"kept {path}, which exists (--force replaces it)"
-        for path, done in written.items()
+        f"wrote {shown}" if done else f"kept {shown}, which exists (--force replaces it)"
+        for shown, done in ((printable(os.path.relpath(path)), done) for path, done in written.items())
     ]
     data = [{"path": str(path), "written": done} for path, done in written.items()]
     show_result(data, "\n".join(lines), as_json)

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
-from phasegate.doors.cli.render import json_option, show
-from phasegate.doors.cli.run import carry_on
+from phasegate.doors.cli.render import Sentence, json_option, show
+from phasegate.doors.cli.running import carry_on
 from phasegate.doors.cli.telling import Teller, as_data, standing
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes
@@ -99,7 +99,7 @@ def retry(feature: str | None, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("why")
+@click.argument("why", type=Sentence())
 @feature_option
 @json_option
 def escalate(why: str, feature: str | None, as_json: bool) -> int:
@@ -113,7 +113,7 @@ def escalate(why: str, feature: str | None, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("how")
+@click.argument("how", type=Sentence())
 @feature_option
 @json_option
 def resolve(how: str, feature: str | None, as_json: bool) -> int:
@@ -130,7 +130,7 @@ def resolve(how: str, feature: str | None, as_json: bool) -> int:
 
 
 @click.command()
-@click.option("--reason", required=True, help="Why; it is kept on record.")
+@click.option("--reason", metavar="TEXT", type=Sentence(), required=True, help="Why; it is kept on record.")
 @feature_option
 @json_option
 def cancel(reason: str, feature: str | None, as_json: bool) -> int:

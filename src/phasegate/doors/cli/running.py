@@ -14,7 +14,7 @@ import click
 from phasegate.cage.stopping import Stop
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_view import LiveView
-from phasegate.doors.cli.render import json_option, show
+from phasegate.doors.cli.render import Sentence, json_option, say, show
 from phasegate.doors.cli.telling import Teller, as_data, remarks_to, standing
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes, drive
@@ -31,11 +31,13 @@ _agent_option = click.option("--agent", metavar="NAME", help="Let this agent do 
 
 @click.command()
 @click.argument("type_", metavar="TYPE")
-@click.argument("description", default="")
+@click.argument("description", default="", type=Sentence())
 @_agent_option
 @json_option
 def start(type_: str, description: str, agent: str | None, as_json: bool) -> int:
     """Begin a workflow, without carrying anything out yet.
+
+    TYPE is feature, fix, quick, test-run, test-generate, full-lifecycle, upgrade, or a workflow in phasegate.toml.
 
     \b
     Examples:
@@ -59,7 +61,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
 
 @click.command()
 @click.argument("type_", metavar="[TYPE]", required=False)
-@click.argument("description", default="")
+@click.argument("description", default="", type=Sentence())
 @feature_option
 @click.option("--step", is_flag=True, help="Stop at each gate.")
 @click.option("--merge", is_flag=True, help="Go on to the merge, after the last gate.")
@@ -76,7 +78,8 @@ def run(
 ) -> int:
     """Begin a workflow, or go on with one, to its last gate or the first need of a person.
 
-    Without TYPE it goes on with the workflow in work, also after a crash. Exit 0: the last gate has passed, or with
+    TYPE is feature, fix, quick, test-run, test-generate, full-lifecycle, upgrade, or a workflow in phasegate.toml.
+    Without it, `run` goes on with the workflow in work, also after a crash. Exit 0: the last gate has passed, or with
     --merge the work is merged. Exit 1: a person is needed; the reason and what to do are shown.
 
     \b
@@ -100,7 +103,7 @@ def carry_on(
     if from_start and not as_json:
         begun = read_feature(store, slug)
         assert begun is not None
-        click.echo(orders.outlook(begun), err=True)
+        say(orders.outlook(begun), err=True)
     try:
         with (
             remarks_to(teller),

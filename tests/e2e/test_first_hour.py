@@ -1,0 +1,149 @@
+"""What people do in their first hour with it: wrong words, wrong places, a reader that goes away."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from phasegate.doors.cli import COMMANDS, app
+from phasegate.rules.workflow import WORKFLOWS
+from support.dispatch_project import Done
+from support.feature_project import APPROVES, ARCHIVES, FeatureProject, make_feature_project, plans
+from support.git_project import git
+
+PHASES = ("01-requirements", "08-code-review")
+NOTE = '[workflows.note]\nphases = ["01-requirements", "08-code-review"]\n'
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> FeatureProject:
+    made = make_feature_project(tmp_path, config=NOTE)
+    made.play(plans("01-requirements", PHASES), *APPROVES, ARCHIVES)
+    return made
+
+
+def in_bash(folder: Path, script: str) -> Done:
+    command = ["bash", "-c", f"phasegate() {{ '{sys.executable}' -m phasegate \"$@\"; }}; set -o pipefail; {script}"]
+    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.demand("W6.c")
+@pytest.mark.parametrize("streams", ["2>said", "2>&1"])
+def test_a_run_goes_on_when_its_reader_has_gone(project: FeatureProject, streams: str) -> None:
+    done = in_bash(project.root, f'phasegate run note "Say why" {streams} | head -1')
+    assert done.code == 0, done
+    said = project.root / "said"
+    assert "Traceback" not in done.stderr + (said.read_text() if said.exists() else "")
+    assert project.command("status", "--json").json["workflow"]["phase"] == PHASES[-1]
+
+
+@pytest.mark.parametrize("command", ["config show", "start note why", "--help", "run --help"])
+def test_a_reader_that_goes_early_is_no_failure(project: FeatureProject, command: str) -> None:
+    done = in_bash(project.root, f"phasegate {command} | true")
+    assert (done.code, "Traceback" in done.stderr) == (0, False)
+
+
+def test_a_closed_stdout_does_not_stop_a_run(project: FeatureProject) -> None:
+    assert in_bash(project.root, 'phasegate run note "Say why" >&-').code == 0
+
+
+def test_words_without_quotes_are_refused_with_the_remedy(project: FeatureProject) -> None:
+    done = project.command("run", "feature", "Add", "a", "login", "form")
+    assert (done.code, "in quotes" in done.stderr) == (2, True)
+    assert "in quotes" not in project.command("demo", "x").stderr
+
+
+def test_bytes_that_are_no_text_are_recorded_as_such(project: FeatureProject) -> None:
+    begun = in_bash(project.root, r"phasegate start note $'caf\xe9 cr\xc3\xa8me'")
+    assert begun.code == 0, begun
+    assert project.command("status", "--json").json["workflow"]["description"] == "caf\ufffd crème"
+    for order in ("escalate $'\\xff'", "resolve $'\\xff'", "cancel --reason $'\\xff'"):
+        assert in_bash(project.root, f"phasegate {order}").code == 0
+    assert project.command("audit", "verify").code == 0
+
+
+def test_a_bare_repository_is_called_one(project: FeatureProject, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    git(tmp_path, "clone", "--bare", "-q", str(project.root), str(bare))
+    for command in ("init", "status", "run", "audit verify"):
+        done = in_bash(bare, f"phasegate {command}")
+        assert (done.code, "is a bare repository" in done.stderr, "git clone" in done.stderr) == (2, True, True)
+
+
+@pytest.mark.demand("D10.d")
+def test_a_linked_worktree_is_shown_the_settings_that_hold(project: FeatureProject, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    git(project.root, "worktree", "add", "-q", "-b", "side", str(linked))
+    (linked / "phasegate.toml").write_text("[run]\nparallel = 7\n")
+    assert in_bash(linked, "phasegate config path").stdout.strip() == str(project.root / "phasegate.toml")
+    assert "run.parallel = 2" in in_bash(linked, "phasegate config show").stdout
+
+
+def test_what_is_empty_is_said(project: FeatureProject) -> None:
+    project.command("start", "note", "why")
+    project.command("cancel", "--reason", "no")
+    assert project.command("package", "list").stdout == "no work packages are loaded\n"
+    assert project.command("worktree", "list").stdout == "no package is ready\n"
+    assert project.command("package", "list", "--json").json == []
+
+
+def test_nothing_on_record_is_said(project: FeatureProject) -> None:
+    assert project.command("audit", "verify").stdout == "note: nothing has been recorded in this repository yet\n"
+    assert project.command("resolve", "nothing").code == 4  # which makes the store
+    assert project.command("audit", "verify").stdout == "nothing is recorded yet\n"
+
+
+def test_a_job_is_shown_with_its_logs(project: FeatureProject) -> None:
+    assert project.command("run", "note", "Say why", "--step").code == 0
+    job = project.command("audit", "show", "--json").json["trails"][0]["job"]
+    shown = project.command("audit", "show", "--job", job)
+    logs = [Path(line.removeprefix("log: ")) for line in shown.stdout.splitlines() if line.startswith("log: ")]
+    assert [path.name for path in logs] == ["stdout.log", "stderr.log"]
+    assert "<review>PASS</review>" in logs[0].read_text()
+    assert project.command("audit", "show", "--job", job, "--json").json["logs"] == [str(path) for path in logs]
+
+
+def test_a_feature_that_is_not_there_has_no_empty_list_of_trails(project: FeatureProject) -> None:
+    done = project.command("audit", "show", "--feature", "009-nope")
+    assert (done.code, done.stdout, "009-nope" in done.stderr) == (2, "", True)
+
+
+def test_a_prompt_is_whole_or_not_written(project: FeatureProject) -> None:
+    done = project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "--file", "nope", "Do it")
+    assert (done.code, done.stdout, "cannot read nope" in done.stderr) == (2, "", True)
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield (*path, name), command
+
+
+@pytest.mark.parametrize(("path", "command"), [pytest.param(*one, id=" ".join(one[0])) for one in commands(app)])
+def test_every_help_page_has_an_example(path: tuple[str, ...], command: click.Command) -> None:
+    assert f"phasegate {' '.join(path)}" in (command.help or "")
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_no_help_page_cuts_a_sentence_off(name: str) -> None:
+    command = app.get_command(click.Context(app), name)
+    assert command is not None
+    assert "...\n" not in command.get_help(click.Context(command)).partition("\n")[2]
+
+
+def test_help_names_every_workflow() -> None:
+    for name in ("run", "start"):
+        command = app.get_command(click.Context(app), name)
+        assert command is not None
+        assert all(type_ in (command.help or "") for type_ in WORKFLOWS)
