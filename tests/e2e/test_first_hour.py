@@ -12,11 +12,12 @@ import pytest
 
 from phasegate.doors.cli import COMMANDS, app
 from phasegate.rules.workflow import WORKFLOWS
-from support.dispatch_project import Done
-from support.feature_project import APPROVES, ARCHIVES, FeatureProject, make_feature_project, plans
+from support.dispatch_project import Done, turn
+from support.feature_project import APPROVES, ARCHIVES, PASS, FeatureProject, make_feature_project, plans
 from support.git_project import git
 
 PHASES = ("01-requirements", "08-code-review")
+DOCUMENTS = ("proposal.md", "spec.md")
 NOTE = '[workflows.note]\nphases = ["01-requirements", "08-code-review"]\n'
 
 
@@ -109,14 +110,47 @@ def test_a_job_is_shown_with_its_logs(project: FeatureProject) -> None:
     assert project.command("audit", "show", "--job", job, "--json").json["logs"] == [str(path) for path in logs]
 
 
-def test_a_feature_that_is_not_there_has_no_empty_list_of_trails(project: FeatureProject) -> None:
-    done = project.command("audit", "show", "--feature", "009-nope")
-    assert (done.code, done.stdout, "009-nope" in done.stderr) == (2, "", True)
+def test_an_empty_list_names_what_was_looked_for(project: FeatureProject) -> None:
+    assert project.command("audit", "show", "--feature", "009-nope").stdout == "no trails of 009-nope\n"
 
 
 def test_a_prompt_is_whole_or_not_written(project: FeatureProject) -> None:
     done = project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "--file", "nope", "Do it")
     assert (done.code, done.stdout, "cannot read nope" in done.stderr) == (2, "", True)
+
+
+PATHS = """
+[agents.strict]
+harness = "scripted"
+scenario = "../scenario.json"
+template = "STRICT"
+[paths]
+project = "docs/agents.md"
+templates = "prompts"
+features = "specs"
+worktrees = "trees"
+"""
+
+
+@pytest.mark.demand("T1.a", "D10.d")
+def test_paths_lie_where_the_settings_say(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path, config=NOTE + PATHS)
+    for name, text in {"docs/agents.md": "Speak plainly.", "prompts/STRICT-review.md": "Be strict."}.items():
+        (project.root / name).parent.mkdir()
+        (project.root / name).write_text(text)
+    git(project.root, "add", "--all")
+    git(project.root, "commit", "-q", "-m", "Say where things are")
+    writes = turn("plan", *({"write": f"specs/{{feature_slug}}/{name}", "content": "x"} for name in DOCUMENTS), PASS)
+    project.play(writes, *APPROVES)
+    assert project.command("run", "note", "Say why", "--agent", "strict").code == 0
+    prompts = [path.read_text() for path in (project.root / ".phasegate/jobs").glob("*/prompt.xml")]
+    assert [text for text in prompts if "Speak plainly." in text and "Planning: writer" in text]
+    assert [text for text in prompts if "Be strict." in text]
+    assert project.command("template", "show", "strict", "review").stdout == "Be strict.\n"
+    assert "Speak plainly." in project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "Do").stdout
+    project.command("artifact", "write", "--feature", "001-say-why", "--relative-path", "x.md", "--content", "y")
+    assert project.command("artifact", "list").stdout.startswith("specs/001-say-why/x.md")
+    assert git(project.root, "status", "--short") .strip() == "?? specs/"
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

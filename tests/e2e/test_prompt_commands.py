@@ -177,7 +177,7 @@ def test_eject_copies_once_and_never_overwrites_unasked(project: Path) -> None:
     path.write_text("changed")
     again = phasegate("template", "eject", cwd=project)
     assert again.returncode == 1
-    assert f"kept {path}" in again.stdout.decode()
+    assert f"kept {path.relative_to(project)}" in again.stdout.decode()
     assert path.read_text() == "changed"
     assert {file.name for file in path.parent.iterdir()} == {file.name for file in SHIPPED_FOLDER.iterdir()}
     assert phasegate("template", "eject", "claude", "implement", "--force", cwd=project).returncode == 0

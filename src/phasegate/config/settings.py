@@ -98,9 +98,8 @@ class OwnPhase(Settings, frozen=True):
 
 
 class Paths(Settings, frozen=True):
-    """Where things lie, below the root of the repository. `.isdlc/state.json` has its name from other tools."""
+    """Where things lie, below the root of the repository. What reads `.phasegate` and `.isdlc` may read no settings."""
 
-    store: Text = ".phasegate"
     project: Text = "agentd/project.md"
     templates: Text = "templates/system"
     features: Text = "kitty-specs"

@@ -148,8 +148,17 @@ def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder
 
 def _assembled(project: Project, assigned: Assigned, harness: Harness) -> str:
     template = assigned.settings.template or harness.template
+    paths = project.config.paths
     request = PromptRequest(
-        template, assigned.phase, assigned.instructions, project.root, assigned.paths, assigned.documents
+        template,
+        assigned.phase,
+        assigned.instructions,
+        project.root,
+        assigned.paths,
+        assigned.documents,
+        configured=(template,),
+        project_file=paths.project,
+        templates=paths.templates,
     )
     return assemble(request, assigned.pieces).prompt.to_xml()
 

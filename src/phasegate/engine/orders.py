@@ -208,7 +208,7 @@ def _refuse_without_agents(project: Project, plan: tuple[PhasePlan, ...], agent:
 
 def _free_slug(project: Project, reader: Reader, description: str) -> str:
     """The next number, and the first words of the description."""
-    taken = [*reader.features(), *list_features(project.root)]
+    taken = [*reader.features(), *list_features(project.root, below=project.config.paths.features)]
     taken += [ref.removeprefix(f"{BRANCHES}feat/") for ref in read_refs(project.repository, f"{BRANCHES}feat/")]
     numbers = [int(found[1]) for name in taken if (found := re.match(r"([0-9]{3,6})-", name))]
     plain = unicodedata.normalize("NFKD", description).encode("ascii", "ignore").decode().lower()

@@ -12,7 +12,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 from phasegate.engine.project import Project
-from phasegate.record.artifacts import SPECS_FOLDER
 from phasegate.record.git_anchor import REF
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Package
@@ -42,7 +41,8 @@ class Watch:
         after = self._look()
         refs = {name.removeprefix("ref ") for name in self._before.keys() | after.keys() if name.startswith("ref ")}
         others = self._others_in_work()
-        artifacts = tuple(f"{SPECS_FOLDER}/{slug}/{name}/" for slug, name in {self._mine, *others})
+        folder = self._project.config.paths.features.rstrip("/")
+        artifacts = tuple(f"{folder}/{slug}/{name}/" for slug, name in {self._mine, *others})
         found = changed_outside(self._before, after, [ref for ref in refs if self._is_ours(ref, others)])
         busy = tuple(f"{self._worktrees}/{slug}-{name}{end}" for slug, name in others for end in ("/", "-agent"))
         return [change.path for change in found if not change.path.startswith((*artifacts, *busy))]

@@ -104,27 +104,27 @@ def _write_what_is_missing(
     ground: Ground, seen: Seen, environ: Mapping[str, str]
 ) -> tuple[tuple[Made, ...], tuple[str, ...]]:
     """The files, and the agents that are configured now."""
-    agents, project, store, worktrees = _settings(ground, seen, environ)
+    agents, project, worktrees = _settings(ground, seen, environ)
     config = _made(ground.root, CONFIG, lambda: config_text(seen))
     with open(_TEMPLATE, encoding="utf-8") as file:
         template = file.read()
     described = _made(ground.root, project, lambda: project_text(template, seen))
-    folders = dict.fromkeys((*OWN_FOLDERS, store, worktrees))
+    folders = dict.fromkeys((*OWN_FOLDERS, worktrees))
     added = keep_out_of_git(ground.git_dir, folders)
     exclude = os.path.relpath(f"{ground.git_dir}/info/exclude", ground.root)
     return (config, described, Made(exclude, "lines added" if added else "kept")), agents
 
 
-def _settings(ground: Ground, seen: Seen, environ: Mapping[str, str]) -> tuple[tuple[str, ...], str, str, str]:
+def _settings(ground: Ground, seen: Seen, environ: Mapping[str, str]) -> tuple[tuple[str, ...], str, str]:
     """Agents and paths as they are configured; a configuration that is there must be sound."""
     if not os.path.lexists(f"{ground.root}/{CONFIG}"):
-        return tuple(PROGRAMS[program].agent for program in seen.programs), PROJECT, OWN_FOLDERS[0], OWN_FOLDERS[1]
+        return tuple(PROGRAMS[program].agent for program in seen.programs), PROJECT, OWN_FOLDERS[1]
     from pathlib import Path
 
     from phasegate.config import load
 
     config = load(Path(ground.root), environ).config
-    return tuple(config.agents), config.paths.project, config.paths.store, config.paths.worktrees
+    return tuple(config.agents), config.paths.project, config.paths.worktrees
 
 
 def _made(root: str, name: str, make_text: Callable[[], str]) -> Made:

@@ -21,6 +21,8 @@ from phasegate.rules.work_package import State
 def answerer(project: Project, reader: Reader, feature: str, work: str) -> Answerer:
     """The one who answers the requests of a job, which is of a package or (`work` is empty) of the whole feature."""
 
+    below = project.config.paths.features
+
     def answer(request: Request) -> Answer:
         match request:
             case Status():
@@ -31,13 +33,13 @@ def answerer(project: Project, reader: Reader, feature: str, work: str) -> Answe
                 return Answer(2, stderr=f"phasegate: this job belongs to {feature}\n")
             case ArtifactWrite():
                 _check_place(work, request.relative_path)
-                write_artifact(project.root, feature, request.relative_path, request.content.encode())
+                write_artifact(project.root, feature, request.relative_path, request.content.encode(), below=below)
                 return Answer(0, f"written {request.relative_path}\n")
             case ArtifactRead():
-                data = read_artifact(project.root, feature, request.relative_path)
+                data = read_artifact(project.root, feature, request.relative_path, below=below)
                 return Answer(0, data.decode(errors="replace"))
             case ArtifactList():
-                names = [artifact.path for artifact in list_artifacts(project.root, feature)]
+                names = [artifact.path for artifact in list_artifacts(project.root, feature, below=below)]
                 return Answer(0, _shown(names, "\n".join(names), request.as_json))
 
     return answer

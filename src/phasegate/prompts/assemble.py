@@ -13,14 +13,14 @@ from phasegate.prompts.notes import NOTES_TOKENS, notes_on
 from phasegate.prompts.phrases import phrases
 from phasegate.prompts.skeletons import skeletons_of
 from phasegate.prompts.stream import HIDDEN_SHOWN, FileSource, Parts
-from phasegate.prompts.templates import find_template, inject_variables
+from phasegate.prompts.templates import FOLDER, find_template, inject_variables
 from phasegate.rules.budget import Cut, Fitted, Kind, Piece, fit, shorten
 from phasegate.rules.hidden import Hidden, hidden_in_item, hidden_in_text
 from phasegate.rules.prompt import UnifiedPrompt, head, tail
 from phasegate.rules.tokens import estimate_tokens
 from phasegate.rules.tree import FoldPhrases, project_tree
 
-PROJECT_FILE = Path("agentd") / "project.md"
+PROJECT_FILE = "agentd/project.md"
 TREE_TOKENS = 6_000
 PROJECT_CONTEXT_TOKENS = 50_000
 BYTES_A_TOKEN = 8  # more bytes than this a token are not even read
@@ -37,6 +37,8 @@ class Request(NamedTuple):
     documents: Sequence[str] = ()  # what is to be written
     budget_tokens: int | None = None
     configured: Collection[str] = ()  # prefixes that the project's configuration names
+    project_file: str = PROJECT_FILE
+    templates: str = FOLDER
 
 
 class Source(NamedTuple):
@@ -123,7 +125,9 @@ def read_pieces(sources: Sequence[Source], budget_tokens: int | None) -> list[Pi
 
 def system_prompt(request: Request) -> System:
     """The template of agent and phase with its variables. What changes between rounds is only pointed at (P3)."""
-    template = find_template(request.agent, request.phase, root=request.root, configured=request.configured)
+    template = find_template(
+        request.agent, request.phase, root=request.root, configured=request.configured, below=request.templates
+    )
     context, cut, left_out = _project_context(request)
     values = {
         "PROJECT_CONTEXT": context,
@@ -133,7 +137,7 @@ def system_prompt(request: Request) -> System:
         "SKELETON": skeletons_of(request.documents),
     }
     text = inject_variables(template.text, {name: value for name, value in values.items() if value.strip()})
-    return System(text, cut, left_out, tuple(hidden_in_text(str(PROJECT_FILE), context, HIDDEN_SHOWN)))
+    return System(text, cut, left_out, tuple(hidden_in_text(request.project_file, context, HIDDEN_SHOWN)))
 
 
 def project_structure(paths: Iterable[str], budget_tokens: int | None) -> str:
@@ -147,15 +151,16 @@ def _project_context(request: Request) -> tuple[str, tuple[Cut, ...], tuple[str,
     """The project's own description, cut to its share: the text (empty if there is none), the cut, what is left out."""
     budget = request.budget_tokens
     room = PROJECT_CONTEXT_TOKENS if budget is None else min(PROJECT_CONTEXT_TOKENS, budget // 5)
-    path = request.root / PROJECT_FILE
+    name = request.project_file
+    path = request.root / name
     if not path.exists():
         return "", (), ()
     try:
         raw, size = read_up_to(path, room * BYTES_A_TOKEN)
     except UnreadableFile:
-        return "", (), (str(PROJECT_FILE),)
+        return "", (), (name,)
     text = raw.decode("utf-8", "surrogateescape")
     if size <= len(raw) and estimate_tokens(text) <= room:
         return text, (), ()
-    short = shorten(str(PROJECT_FILE), text, size - len(raw), room, phrases().cut)
-    return (short.text, (short.cut,), ()) if short else ("", (), (str(PROJECT_FILE),))
+    short = shorten(name, text, size - len(raw), room, phrases().cut)
+    return (short.text, (short.cut,), ()) if short else ("", (), (name,))

@@ -14,7 +14,7 @@ from phasegate.prompts.files import read_up_to
 from phasegate.prompts.phrases import phrases
 from phasegate.rules.template import BASE, KNOWN_AGENTS, AgentPhase, TemplateName, fill, name_of_file, template_name
 
-FOLDER = Path("templates") / "system"
+FOLDER = "templates/system"
 SHIPPED_FOLDER = Path(__file__).parent / FOLDER
 MAX_BYTES = 1024 * 1024
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -36,23 +36,30 @@ def load_system_template(agent: str, phase: str, *, root: str | Path | None = No
 
 
 def find_template(
-    agent: str, phase: str, *, root: str | Path | None = None, configured: Collection[str] = ()
+    agent: str,
+    phase: str,
+    *,
+    root: str | Path | None = None,
+    configured: Collection[str] = (),
+    below: str = FOLDER,
 ) -> Template:
     """The first that exists: the project's for the agent, its BASE, the shipped one for the agent, the shipped BASE.
 
     `configured` names agents that the project knows besides the usual ones, by their `template` keys.
+    `below` is the folder of the project's templates, from the root on.
     """
     name = template_name(agent, phase)
     if name is None:
-        raise _no_such_name(agent, phase)
-    folder = project_folder(project_root() if root is None else Path(root))
+        raise _no_such_name(agent, phase, below)
+    root = project_root() if root is None else Path(root)
+    folder = project_folder(root, below)
     for wanted, where in _places(name, folder, known=name.agent in KNOWN_AGENTS or name.agent in configured):
-        template = _read(wanted, where)
+        template = _read(wanted, where, root)
         if template:
             if wanted != name:
                 _log.debug("no template %s; %s is used instead", name.file_name, template.path)
             return template
-    raise _not_found(name)
+    raise _not_found(name, below)
 
 
 def _places(name: TemplateName, project: Path, known: bool) -> Iterator[tuple[TemplateName, Path]]:
@@ -65,8 +72,8 @@ def _places(name: TemplateName, project: Path, known: bool) -> Iterator[tuple[Te
     yield base, SHIPPED_FOLDER
 
 
-def project_folder(root: Path) -> Path:
-    return root / FOLDER
+def project_folder(root: Path, below: str = FOLDER) -> Path:
+    return root / below
 
 
 def project_root(start: Path | None = None) -> Path:
@@ -75,12 +82,12 @@ def project_root(start: Path | None = None) -> Path:
     return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
 
-def _read(name: TemplateName, folder: Path) -> Template | None:
+def _read(name: TemplateName, folder: Path, root: Path) -> Template | None:
     path = folder / name.file_name
     if not os.path.lexists(path):
         return None
     shipped = folder == SHIPPED_FOLDER
-    if not shipped and not folder.resolve().is_relative_to(folder.parent.parent.resolve()):
+    if not shipped and not folder.resolve().is_relative_to(root.resolve()):
         raise _refused(path, "its folder lies outside the project")
     return Template(name, path, shipped, read_template(path))
 
@@ -127,22 +134,22 @@ def inject_variables(template: str, context: Mapping[str, str]) -> str:
     return filled.text
 
 
-def _no_such_name(agent: object, phase: object) -> TemplateNotFound:
+def _no_such_name(agent: object, phase: object, below: str) -> TemplateNotFound:
     """Said without making a path of what was asked for; a plain word may be shown as the name that it would have."""
     words = [str(word) if _PLAIN_WORD.fullmatch(str(word)) else repr(str(word)[:80]) for word in (agent, phase)]
     return TemplateNotFound(
         f"TemplateNotFound: agent {words[0]}, phase {words[1]}: there can be neither"
-        f" {FOLDER}/{words[0]}-{words[1]}.md nor {FOLDER}/{BASE}-{words[1]}.md",
+        f" {below}/{words[0]}-{words[1]}.md nor {below}/{BASE}-{words[1]}.md",
         f"agents are upper case, like CLAUDE; phases are {', '.join(AgentPhase)}",
     )
 
 
-def _not_found(name: TemplateName) -> TemplateNotFound:
+def _not_found(name: TemplateName, below: str) -> TemplateNotFound:
     base = TemplateName(BASE, name.phase).file_name
     return TemplateNotFound(
         f"TemplateNotFound: agent {name.agent}, phase {name.phase}:"
-        f" there is neither {FOLDER}/{name.file_name} nor {FOLDER}/{base}",
-        f"write {FOLDER}/{name.file_name}, or use one of {', '.join(sorted(KNOWN_AGENTS))}",
+        f" there is neither {below}/{name.file_name} nor {below}/{base}",
+        f"write {below}/{name.file_name}, or use one of {', '.join(sorted(KNOWN_AGENTS))}",
     )
 
 

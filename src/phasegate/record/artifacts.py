@@ -28,9 +28,9 @@ class Artifact(NamedTuple):
     bytes: int
 
 
-def write_artifact(root: Path, feature: str, path: str, content: bytes) -> None:
+def write_artifact(root: Path, feature: str, path: str, content: bytes, *, below: str = SPECS_FOLDER) -> None:
     """Write a file below the feature's folder, whole or not at all."""
-    parts = _parts(feature, path)
+    parts = _parts(below, feature, path)
     if len(content) > LARGEST_BYTES:
         raise ConfigError(f"the content has {len(content)} bytes; at most {LARGEST_BYTES} are kept as an artifact")
     with _explained(path), _open_root(root) as top, _closing(make_beneath(top, parts[:-1])) as folder:
@@ -38,9 +38,9 @@ def write_artifact(root: Path, feature: str, path: str, content: bytes) -> None:
         replace_at(folder, parts[-1], content, 0o644)
 
 
-def read_artifact(root: Path, feature: str, path: str) -> bytes:
+def read_artifact(root: Path, feature: str, path: str, *, below: str = SPECS_FOLDER) -> bytes:
     """The bytes of a file below the feature's folder."""
-    parts = _parts(feature, path)
+    parts = _parts(below, feature, path)
     with (
         _explained(path),
         _open_root(root) as top,
@@ -53,9 +53,9 @@ def read_artifact(root: Path, feature: str, path: str) -> bytes:
             return stream.read(LARGEST_BYTES)
 
 
-def list_artifacts(root: Path, feature: str) -> list[Artifact]:
+def list_artifacts(root: Path, feature: str, *, below: str = SPECS_FOLDER) -> list[Artifact]:
     """All plain files of a feature, by path. Links are not followed and not listed."""
-    parts = (SPECS_FOLDER, require_slug(feature))
+    parts = (*_folders(below), require_slug(feature))
     try:
         with _open_root(root) as top, _closing(open_beneath(top, parts)) as folder:
             return sorted(_files(folder, ""))
@@ -65,26 +65,30 @@ def list_artifacts(root: Path, feature: str) -> list[Artifact]:
         raise _explain(feature, error) from error
 
 
-def list_features(root: Path) -> list[str]:
+def list_features(root: Path, *, below: str = SPECS_FOLDER) -> list[str]:
     """The features that have a folder."""
     try:
-        with _open_root(root) as top, _closing(open_beneath(top, (SPECS_FOLDER,))) as folder:
+        with _open_root(root) as top, _closing(open_beneath(top, _folders(below))) as folder:
             return sorted(one.name for one in os.scandir(folder) if _is_feature(one))
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _explain(SPECS_FOLDER, error) from error
+        raise _explain(below, error) from error
 
 
 def _is_feature(one: os.DirEntry[str]) -> bool:
     return one.is_dir(follow_symlinks=False) and not slug_problem(one.name)
 
 
-def _parts(feature: str, path: str) -> tuple[str, ...]:
+def _folders(below: str) -> tuple[str, ...]:
+    return tuple(below.rstrip("/").split("/"))
+
+
+def _parts(below: str, feature: str, path: str) -> tuple[str, ...]:
     problem = path_problem(path)
     if problem:
         raise ConfigError(f"artifact path '{visible(path[:120])}' {problem}", "for instance WP01/test-report.txt")
-    return (SPECS_FOLDER, require_slug(feature), *path.split("/"))
+    return (*_folders(below), require_slug(feature), *path.split("/"))
 
 
 def _files(folder: int, prefix: str) -> Iterator[Artifact]:

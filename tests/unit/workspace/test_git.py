@@ -40,7 +40,7 @@ def test_no_git_at_all_is_said_with_a_remedy(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentUnavailable) as caught:
         git_program()
-    assert "Install git" in caught.value.hint
+    assert "install git" in caught.value.hint
 
 
 def test_no_setting_of_the_person_reaches_our_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

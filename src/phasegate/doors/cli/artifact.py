@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import click
 
+from phasegate.config import load
 from phasegate.doors.cli.group import Group
-from phasegate.doors.cli.render import json_option, read_input, show
-from phasegate.record.artifacts import SPECS_FOLDER, list_artifacts, list_features, read_artifact, write_artifact
+from phasegate.doors.cli.render import current_folder, json_option, read_input, show
+from phasegate.record.artifacts import list_artifacts, list_features, read_artifact, write_artifact
 from phasegate.record.location import find_root
 from phasegate.rules.visible_text import visible
 
@@ -24,6 +25,12 @@ _slug_option: Callable[[F], F] = click.option(
 _path_option: Callable[[F], F] = click.option(
     "--relative-path", "path", required=True, metavar="PATH", help="The file, relative to the feature's folder."
 )
+
+
+def _place() -> tuple[Path, str]:
+    """The repository, and where in it features have their folders."""
+    root = find_root(current_folder())
+    return root, load(root, os.environ).config.paths.features.rstrip("/")
 
 
 @click.group(cls=Group)
@@ -51,8 +58,9 @@ def write_command(
     if sum(given is not None for given in (content, source, stdin)) != 1:
         raise click.UsageError("Give exactly one of --content, --file and -.")
     data = os.fsencode(content) if content is not None else read_input(source or "-")
-    write_artifact(find_root(Path.cwd()), slug, path, data)
-    written = f"{SPECS_FOLDER}/{slug}/{path}"
+    root, below = _place()
+    write_artifact(root, slug, path, data, below=below)
+    written = f"{below}/{slug}/{path}"
     show({"path": written, "bytes": len(data)}, f"wrote {visible(written)} ({len(data)} bytes)", as_json)
 
 
@@ -67,7 +75,8 @@ def read_command(slug: str, path: str, as_json: bool) -> None:
     Example:
       phasegate artifact read --feature-slug 001-user-login --relative-path spec.md
     """
-    data = read_artifact(find_root(Path.cwd()), slug, path)
+    root, below = _place()
+    data = read_artifact(root, slug, path, below=below)
     if as_json:
         show({"feature_slug": slug, "relative_path": path, "bytes": len(data), **_as_json(data)}, "", as_json)
     elif sys.stdout.isatty():
@@ -95,10 +104,9 @@ def list_command(slug: str | None, as_json: bool) -> None:
       phasegate artifact list
       phasegate artifact list --feature 001-user-login --json
     """
-    root = find_root(Path.cwd())
-    slugs = list_features(root) if slug is None else [slug]
-    found = [{"feature_slug": one, **about._asdict()} for one in slugs for about in list_artifacts(root, one)]
-    lines = "\n".join(
-        visible(f"{SPECS_FOLDER}/{one['feature_slug']}/{one['path']}  {one['bytes']} bytes") for one in found
-    )
+    root, below = _place()
+    slugs = list_features(root, below=below) if slug is None else [slug]
+    listed = {one: list_artifacts(root, one, below=below) for one in slugs}
+    found = [{"feature_slug": one, **about._asdict()} for one, files in listed.items() for about in files]
+    lines = "\n".join(visible(f"{below}/{one['feature_slug']}/{one['path']}  {one['bytes']} bytes") for one in found)
     show({"artifacts": found}, lines or "no artifacts", as_json)

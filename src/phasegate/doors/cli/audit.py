@@ -10,7 +10,6 @@ import msgspec
 
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, show
-from phasegate.errors import ConfigError
 from phasegate.record.audit import Report, verify
 from phasegate.record.location import Location, locate
 from phasegate.record.reader import read_store
@@ -48,9 +47,11 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
         _show_chain(feature, as_json)
     else:
         trails = list_trails(location, feature)
-        if feature is not None and not trails:
-            raise ConfigError(f"there is no trail of feature {feature}", "`phasegate audit show` lists all")
-        show({"trails": trails}, "\n".join(map(_trail_line, trails)) or "no trails yet", as_json)
+        show({"trails": trails}, "\n".join(map(_trail_line, trails)) or _none_of(feature), as_json)
+
+
+def _none_of(feature: str | None) -> str:
+    return f"no trails of {visible(feature)}" if feature else "no trails yet"
 
 
 def _show_job(location: Location, job: str, feature: str | None, as_json: bool) -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import click
 
+from phasegate.config import load
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, read_input
 from phasegate.errors import ConfigError
 from phasegate.prompts.assemble import Assembled, Request, Source, as_parts, assemble, read_pieces
 from phasegate.prompts.stream import write_xml
 from phasegate.prompts.templates import project_root
-from phasegate.record.location import locate
+from phasegate.record.location import locate, main_tree
 from phasegate.rules.artifact_path import require_slug
 from phasegate.rules.budget import Cut, Kind, Piece
 from phasegate.rules.hidden import Hidden, shown_name
@@ -77,7 +78,18 @@ def show(
     text = read_input("-").decode("utf-8", "surrogateescape") if instructions == "-" else _as_utf8(instructions)
     documents = _documents(phase, workflow_phase)
     root = project_root()
-    request = Request(prefix_of(agent), phase, text, root, list_files(root), documents, budget)
+    paths = load(main_tree(root), os.environ).config.paths
+    request = Request(
+        prefix_of(agent),
+        phase,
+        text,
+        root,
+        list_files(root),
+        documents,
+        budget,
+        project_file=paths.project,
+        templates=paths.templates,
+    )
     sources = [Source(Kind.FILE, _as_utf8(name), Path(name)) for name in files]
     sources += [Source(Kind.ARTIFACT, _as_utf8(name), Path(name)) for name in artifacts]
     pieces = [Piece(Kind.THOUGHT, None, _as_utf8(thought)) for thought in thoughts]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from phasegate.config import load
 from phasegate.doors.cli.group import Group
-from phasegate.doors.cli.render import json_option, printable
+from phasegate.doors.cli.render import current_folder, json_option, printable
 from phasegate.doors.cli.render import show as show_result
 from phasegate.errors import ConfigError, TemplateRefused
 from phasegate.prompts.eject import eject_template
@@ -24,6 +25,7 @@ from phasegate.prompts.templates import (
     shipped_templates,
     templates_in,
 )
+from phasegate.record.location import main_tree
 from phasegate.rules.template import AgentPhase, metadata, name_of_file, prefix_of
 from phasegate.rules.template_lint import Finding, lint
 
@@ -42,7 +44,7 @@ def list_(as_json: bool) -> None:
     Example:
       phasegate template list
     """
-    own = templates_in(project_folder(project_root()))
+    own = templates_in(_own_folder())
     found = own + [one for one in shipped_templates() if one.name not in {mine.name for mine in own}]
     rows = [
         {"agent": one.name.agent, "phase": one.name.phase, "source": _source(one), "path": str(one.path)}
@@ -50,6 +52,14 @@ def list_(as_json: bool) -> None:
     ]
     lines = [f"{row['agent']:10} {row['phase']:10} {row['source']:8} {Path(row['path']).name}" for row in rows]
     show_result(rows, "\n".join(lines), as_json)
+
+
+def _below() -> str:
+    return load(main_tree(current_folder()), os.environ).config.paths.templates
+
+
+def _own_folder() -> Path:
+    return project_folder(project_root(), _below())
 
 
 def _source(found: Template) -> str:
@@ -67,7 +77,7 @@ def show(agent: str, phase: str, as_json: bool) -> None:
     Example:
       phasegate template show codex challenge
     """
-    found = find_template(prefix_of(agent), phase)
+    found = find_template(prefix_of(agent), phase, below=_below())
     about = metadata(found.name, found.text)
     data = {"agent": about.agent, "phase": about.phase, "variables": about.variables, "source": _source(found)}
     show_result(data | {"path": str(found.path), "text": found.text}, found.text.rstrip("\n"), as_json)
@@ -86,7 +96,7 @@ def lint_(paths: tuple[str, ...], as_json: bool) -> int:
       phasegate template lint
       phasegate template lint templates/system/CLAUDE-plan.md
     """
-    chosen = [Path(path) for path in paths] or [project_folder(project_root()), SHIPPED_FOLDER]
+    chosen = [Path(path) for path in paths] or [_own_folder(), SHIPPED_FOLDER]
     found = [(path, finding) for path in _files(chosen, named=bool(paths)) for finding in _findings(path)]
     lines = [f"{path}:{finding.line}: {finding.code} {finding.message}" for path, finding in found]
     data = [{"path": str(path), **finding._asdict()} for path, finding in found]
@@ -150,7 +160,7 @@ def eject(agent: str | None, phase: str | None, force: bool, as_json: bool) -> i
     if (agent is None) != (phase is None):
         raise click.UsageError("Give both AGENT and PHASE, or neither.")
     chosen = [_shipped(agent, phase)] if agent and phase else shipped_templates()
-    folder = project_folder(project_root())
+    folder = _own_folder()
     written = {folder / one.name.file_name: eject_template(one, folder, force) for one in chosen}
     lines = [
         f"wrote {shown}" if done else f"kept {shown}, which exists (--force replaces it)"
