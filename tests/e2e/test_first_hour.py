@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pexpect
 import pytest
 
 from phasegate.doors.cli import COMMANDS, app
@@ -119,6 +121,18 @@ def test_a_prompt_is_whole_or_not_written(project: FeatureProject) -> None:
     assert (done.code, done.stdout, "cannot read nope" in done.stderr) == (2, "", True)
 
 
+def test_what_takes_long_says_what_it_waits_for(tmp_path: Path) -> None:
+    slow = tmp_path / "codex"
+    slow.write_text("#!/bin/sh\nsleep 3\necho 1.2.3\n")
+    slow.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin", "TERM": "xterm"}
+    terminal = pexpect.spawn(
+        sys.executable, ["-m", "phasegate", "agents"], cwd=str(tmp_path), env=env, encoding="utf-8", timeout=60
+    )
+    terminal.expect("asking the programs for their versions  0:0[0-9]")
+    terminal.expect(r"\x1b\[2Kclaude ")  # wiped before the answer
+
+
 PATHS = """
 [agents.strict]
 harness = "scripted"
@@ -150,7 +164,7 @@ def test_paths_lie_where_the_settings_say(tmp_path: Path) -> None:
     assert "Speak plainly." in project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "Do").stdout
     project.command("artifact", "write", "--feature", "001-say-why", "--relative-path", "x.md", "--content", "y")
     assert project.command("artifact", "list").stdout.startswith("specs/001-say-why/x.md")
-    assert git(project.root, "status", "--short") .strip() == "?? specs/"
+    assert git(project.root, "status", "--short").strip() == "?? specs/"
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -8,6 +8,7 @@ import click
 
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
+from phasegate.doors.cli.waiting import waiting
 from phasegate.engine.agent_survey import Surveyed, open_workshop, survey
 from phasegate.engine.project import open_project, opened_store
 from phasegate.engine.round_trip import RoundTrip, make_round_trip
@@ -34,7 +35,8 @@ def agents(ctx: click.Context, as_json: bool) -> int | None:
     """
     if ctx.invoked_subcommand is not None:
         return None
-    found = survey(open_workshop(current_folder()))
+    with waiting("asking the programs for their versions"):
+        found = survey(open_workshop(current_folder()))
     show({"agents": [_as_data(one) for one in found]}, "\n".join(_lines(found)), as_json)
     if any(one.can_start for one in found):
         return 0
@@ -57,7 +59,7 @@ def test_(name: str, as_json: bool) -> int:
       phasegate agents test codex --json
     """
     project = open_project(current_folder())
-    with opened_store(project) as store:
+    with opened_store(project) as store, waiting(f"waiting for {printable(name)}"):
         trip = make_round_trip(project, store, name)
     show(trip._asdict(), "\n".join(_trip_lines(trip)), as_json)
     return 0 if trip.ok else 1

@@ -10,6 +10,7 @@ import msgspec
 
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, show
+from phasegate.doors.cli.waiting import waiting
 from phasegate.record.audit import Report, verify
 from phasegate.record.location import Location, locate
 from phasegate.record.reader import read_store
@@ -95,7 +96,8 @@ def verify_command(as_json: bool) -> int:
       phasegate audit verify
       phasegate audit verify --json
     """
-    report = verify(locate(Path.cwd(), os.environ))
+    with waiting("verifying"):
+        report = verify(locate(Path.cwd(), os.environ))
     show(report, "\n".join(_report_lines(report)), as_json)
     return 0 if report.ok else 1
 
