@@ -96,6 +96,16 @@ def test_what_is_empty_is_said(project: FeatureProject) -> None:
     assert project.command("package", "list", "--json").json == []
 
 
+@pytest.mark.demand("W4.b")
+def test_status_names_every_workflow_that_is_in_work(project: FeatureProject) -> None:
+    for what in ("one", "two", "three"):
+        project.command("start", "note", what)
+    project.command("cancel", "--reason", "no", "--feature", "002-two")
+    assert "also in work: 001-one, 01-requirements, working\n" in project.command("status").stdout
+    assert project.command("status", "--json").json["also_in_work"] == ["001-one"]
+    assert "also in work" not in project.command("status", "--feature", "001-one").stdout
+
+
 def test_nothing_on_record_is_said(project: FeatureProject) -> None:
     assert project.command("audit", "verify").stdout == "note: nothing has been recorded in this repository yet\n"
     assert project.command("resolve", "nothing").code == 4  # which makes the store

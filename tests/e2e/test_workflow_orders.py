@@ -97,7 +97,7 @@ def test_without_an_agent_it_is_refused_and_the_scripted_one_is_never_taken_unas
     for name in ("git", "sh", "python3"):
         (tools / name).symlink_to(str(shutil.which(name)))
     monkeypatch.setenv("PATH", str(tools))
-    expect_refusal(project.call("start", "note", "x"), 2, "no agent is installed", "[agents.NAME]")
+    expect_refusal(project.call("start", "note", "x"), 2, "no agent can be started", "[agents.NAME]")
     with (project.root / "phasegate.toml").open("a") as config:
         config.write('[agents.gone]\nharness = "command"\ncommand = ["no-such-program"]\n[roles]\nplan = "gone"\n')
     expect_refusal(project.call("start", "note", "x"), 2, "the agent gone cannot be started", "there are: none")

@@ -24,7 +24,7 @@ def test_one_agent_alone_serves_every_role() -> None:
 def test_without_any_agent_it_is_refused_with_a_hint() -> None:
     refused = serve("plan", "01-requirements", {}, ())
     assert isinstance(refused, Refusal)
-    assert refused.reason == "no agent is installed"
+    assert refused.reason == "no agent can be started"
     assert "[agents.NAME]" in refused.hint
 
 

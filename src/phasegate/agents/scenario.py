@@ -16,7 +16,7 @@ from typing import NamedTuple
 from phasegate.errors import ConfigError
 
 LARGEST_SCENARIO_BYTES = 16_000_000
-HINT = "docs/how-to/script-an-agent.md has the format."
+HINT = "docs/how-to/script-an-agent.md has the format"
 MATCHED_BY = ("phase", "workflow_phase", "package", "round", "agent_index")
 VERDICTS = ("PASS", "NEEDS_REVISION", "NEEDS_CHANGES", "REJECTED", "MAJOR_ISSUES")
 TASK_STATUSES = ("COMPLETED", "FAILED")

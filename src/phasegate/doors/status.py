@@ -60,9 +60,11 @@ def overview(folder: str, feature: str | None, *, everything: bool, as_json: boo
         known = ", ".join(reader.features()) if reader else ""
         raise ConfigError(f"nothing is recorded of feature {feature}", f"known are: {known or 'none yet'}")
     spent = _spent(reader, workflow.feature if workflow else next(iter(boards), None))
+    others = _others(reader, workflow.feature) if reader and workflow and not feature else []
     if as_json:
-        return _json({**_as_data(workflow, boards), "spent": {name: one._asdict() for name, one in spent.items()}})
-    return "".join(f"{line}\n" for line in (*_lines(workflow, boards, everything), *_spent_lines(spent)))
+        used = {name: one._asdict() for name, one in spent.items()}
+        return _json({**_as_data(workflow, boards), "also_in_work": [row.feature for row in others], "spent": used})
+    return "".join(f"{line}\n" for line in (*_lines(workflow, others, boards, everything), *_spent_lines(spent)))
 
 
 def of_package(folder: str, wanted: str, feature: str | None, *, as_json: bool) -> str:
@@ -125,6 +127,15 @@ def _workflow(reader: Reader | None, folder: str, feature: str | None) -> Workfl
     return found if found and not is_known and feature in (None, found.feature) else None
 
 
+def _others(reader: Reader, shown: str) -> list[WorkflowRow]:
+    """The workflows that are in work besides the one that is shown."""
+    return [row for row in reader.workflows() if row.stage not in ENDED and row.feature != shown]
+
+
+def _other_line(row: WorkflowRow) -> str:
+    return visible(f"also in work: {row.feature}, {row.phases.split()[row.position]}, {row.stage}")
+
+
 def _recorded(row: WorkflowRow, gates: list[Gate]) -> Workflow:
     keys = row.phases.split()
     phases = phases_of(keys, row.position, row.stage, {gate.phase: gate.outcome for gate in gates})
@@ -141,21 +152,24 @@ def _boards(reader: Reader | None, first: str) -> dict[str, list[Package]]:
     return {slug: sorted(rows, key=lambda row: (len(row.id), row.id)) for slug, rows in found.items() if rows}
 
 
-def _lines(workflow: Workflow | None, boards: dict[str, list[Package]], everything: bool) -> Iterator[str]:
+def _lines(
+    workflow: Workflow | None, others: list[WorkflowRow], boards: dict[str, list[Package]], everything: bool
+) -> Iterator[str]:
     style = _style()
     yield from workflow_lines(workflow, style) if workflow else (_IDLE,)
+    yield from map(_other_line, others)
     if not boards:
         yield "no work packages are loaded"
         return
-    first, *others = boards
+    first, *further = boards
     in_workflow = workflow is not None and workflow.feature == first
     yield from (
         "",
         style(visible(first), "bold"),
         *_board([*map(_plain, boards[first])], everything, in_workflow, style),
     )
-    yield from [""] if others else []
-    for slug in others:
+    yield from [""] if further else []
+    for slug in further:
         found = ", ".join(f"{number} {visible(state)}" for state, number in counts(boards[slug]).items() if number)
         yield f"{visible(slug)}: {found}"
 

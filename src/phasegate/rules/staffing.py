@@ -25,7 +25,7 @@ def serve(
             return named
         return Refusal(f"the agent {named} cannot be started", f"there are: {', '.join(available) or 'none'}; {_HINT}")
     if not available:
-        return Refusal("no agent is installed", _HINT)
+        return Refusal("no agent can be started", _HINT)
     if role not in JUDGES:
         return available[0]
     judged = serve(JUDGES[role], phase, roles, available)
