@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.doors.cli import run
+from support.dispatch_project import SLUG, make_project
 
 BIN = Path(sys.executable).parent
 COMPLETE = """
@@ -43,6 +44,21 @@ def test_bash_completes_subcommands_options_and_their_values(tmp_path: Path) -> 
     assert completed(tmp_path, "phasegate", "block", "check", "--k") == ["--kind"]
     assert completed(tmp_path, "phasegate", "block", "check", "--kind", "st") == ["status"]
     assert completed(tmp_path, "phasegate", "completion", "f") == ["fish"]
+
+
+def test_bash_completes_names_of_the_repository(tmp_path: Path) -> None:
+    project = make_project(tmp_path, run='[workflows.release]\nphases = ["08-code-review"]')
+    assert completed(project.root, "phasegate", "run", "f") == ["feature", "fix", "full-lifecycle"]
+    assert completed(project.root, "phasegate", "run", "re") == ["release"]
+    assert completed(project.root, "phasegate", "run", "--agent", "a") == ["actor"]
+    assert completed(project.root, "phasegate", "status", "--feature", "") == [SLUG]
+    assert completed(project.root, "phasegate", "dispatch", "W") == ["WP01"]
+
+
+def test_where_no_names_are_known_bash_is_offered_none(tmp_path: Path) -> None:
+    (tmp_path / "phasegate.toml").write_text("[broken")
+    for words in (("run", "--agent", ""), ("status", "--feature", ""), ("dispatch", "")):
+        assert completed(tmp_path, "phasegate", *words) == []
 
 
 def test_bash_is_offered_nothing_for_what_does_not_exist(tmp_path: Path) -> None:

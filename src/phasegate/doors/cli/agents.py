@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from phasegate.doors.cli.group import Group
+from phasegate.doors.cli.offering import agent_names, offering
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.doors.cli.waiting import waiting
 from phasegate.engine.agent_survey import Surveyed, open_workshop, survey
@@ -45,7 +46,7 @@ def agents(ctx: click.Context, as_json: bool) -> int | None:
 
 
 @agents.command("test")
-@click.argument("name")
+@click.argument("name", shell_complete=offering(agent_names))
 @json_option
 def test_(name: str, as_json: bool) -> int:
     """Ask an agent for one fixed word: a real round trip, in an empty folder that is thrown away.

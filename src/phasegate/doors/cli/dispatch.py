@@ -9,6 +9,7 @@ import click
 
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_line import LiveLine
+from phasegate.doors.cli.offering import agent_names, offering, package_ids
 from phasegate.doors.cli.render import json_option, printable, show
 from phasegate.engine.dispatch import Report
 from phasegate.engine.dispatch import dispatch as carry
@@ -17,9 +18,11 @@ from phasegate.engine.project import open_project, opened_store
 
 
 @click.command()
-@click.argument("work_package", metavar="WPnn")
+@click.argument("work_package", metavar="WPnn", shell_complete=offering(package_ids))
 @feature_option
-@click.option("--agent", metavar="NAME", help="Let this agent do it, whatever [roles] says.")
+@click.option(
+    "--agent", metavar="NAME", shell_complete=offering(agent_names), help="Let this agent do it, whatever [roles] says."
+)
 @json_option
 def dispatch(work_package: str, feature: str | None, agent: str | None, as_json: bool) -> int:
     """Carry a work package through implementation, checks, review and merge.

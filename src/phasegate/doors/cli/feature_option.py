@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 
 import click
 
+from phasegate.doors.cli.offering import feature_slugs, offering
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 feature_option: Callable[[F], F] = click.option(
-    "--feature", metavar="SLUG", help="Which feature, where there are several."
+    "--feature", metavar="SLUG", shell_complete=offering(feature_slugs), help="Which feature, where there are several."
 )

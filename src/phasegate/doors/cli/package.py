@@ -9,6 +9,7 @@ import msgspec
 
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
+from phasegate.doors.cli.offering import offering, package_ids
 from phasegate.doors.cli.render import json_option, printable, show
 from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project
@@ -65,7 +66,7 @@ def list_packages(feature: str | None, as_json: bool) -> None:
 
 
 @package.command("show")
-@click.argument("work_package", metavar="WPnn")
+@click.argument("work_package", metavar="WPnn", shell_complete=offering(package_ids))
 @feature_option
 @json_option
 def show_package(work_package: str, feature: str | None, as_json: bool) -> None:

@@ -14,6 +14,7 @@ import click
 from phasegate.cage.stopping import Stop
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_view import LiveView
+from phasegate.doors.cli.offering import agent_names, offering, workflow_types
 from phasegate.doors.cli.render import Sentence, json_option, say, show
 from phasegate.doors.cli.telling import Teller, as_data, remarks_to, standing
 from phasegate.engine import orders
@@ -26,11 +27,16 @@ from phasegate.record.store import Store
 from phasegate.rules.lifecycle import Stage
 
 _GO_ON = "  then: phasegate run"
-_agent_option = click.option("--agent", metavar="NAME", help="Let this agent do it all, whatever [roles] says.")
+_agent_option = click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=offering(agent_names),
+    help="Let this agent do it all, whatever [roles] says.",
+)
 
 
 @click.command()
-@click.argument("type_", metavar="TYPE")
+@click.argument("type_", metavar="TYPE", shell_complete=offering(workflow_types))
 @click.argument("description", default="", type=Sentence())
 @_agent_option
 @json_option
@@ -60,7 +66,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
 
 
 @click.command()
-@click.argument("type_", metavar="[TYPE]", required=False)
+@click.argument("type_", metavar="[TYPE]", required=False, shell_complete=offering(workflow_types))
 @click.argument("description", default="", type=Sentence())
 @feature_option
 @click.option("--step", is_flag=True, help="Stop at each gate.")

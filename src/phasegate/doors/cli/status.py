@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.offering import offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option
 from phasegate.doors.status import of_package, overview
 
 
 @click.command()
-@click.argument("work_package", metavar="[WPnn]", required=False)
+@click.argument("work_package", metavar="[WPnn]", required=False, shell_complete=offering(package_ids))
 @click.option("--all", "everything", is_flag=True, help="Every package, also where there are very many.")
 @feature_option
 @json_option

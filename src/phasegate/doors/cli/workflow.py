@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.offering import agent_names, offering
 from phasegate.doors.cli.render import Sentence, json_option, show
 from phasegate.doors.cli.running import carry_on
 from phasegate.doors.cli.telling import Teller, as_data, standing
@@ -152,7 +153,7 @@ def cancel(reason: str, feature: str | None, as_json: bool) -> int:
 
 @click.command()
 @feature_option
-@click.option("--agent", metavar="NAME", help="Let this agent write the archive.")
+@click.option("--agent", metavar="NAME", shell_complete=offering(agent_names), help="Let this agent write the archive.")
 @json_option
 def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
     """Archive the feature and merge it, after its last gate has passed.
