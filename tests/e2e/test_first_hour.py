@@ -86,6 +86,9 @@ def test_a_linked_worktree_is_shown_the_settings_that_hold(project: FeatureProje
     (linked / "phasegate.toml").write_text("[run]\nparallel = 7\n")
     assert in_bash(linked, "phasegate config path").stdout.strip() == str(project.root / "phasegate.toml")
     assert "run.parallel = 2" in in_bash(linked, "phasegate config show").stdout
+    begun = in_bash(linked, "phasegate start note why")
+    assert f"the feature starts from main, checked out in {project.root}" in begun.stderr
+    assert "linked" not in project.command("start", "note", "why").stderr
 
 
 def test_what_is_empty_is_said(project: FeatureProject) -> None:

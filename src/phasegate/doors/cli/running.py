@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +13,11 @@ from types import FrameType
 import click
 
 from phasegate.cage.stopping import Stop
+from phasegate.config import find_place
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_view import LiveView
 from phasegate.doors.cli.offering import agent_names, offering, workflow_types
-from phasegate.doors.cli.render import Sentence, json_option, say, show
+from phasegate.doors.cli.render import Sentence, current_folder, json_option, say, show
 from phasegate.doors.cli.telling import Teller, as_data, remarks_to, standing
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes, drive
@@ -24,6 +26,7 @@ from phasegate.engine.project import Project, open_project, opened_store
 from phasegate.engine.watching import Follower, following
 from phasegate.errors import ConfigError, PhasegateError
 from phasegate.record.store import Store
+from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
 
 _GO_ON = "  then: phasegate run"
@@ -61,7 +64,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
             teller(told)
     if as_json:
         show(as_data(feature), "", as_json)
-    teller.end((orders.outlook(feature), _GO_ON))
+    teller.end((*_outlook(project, feature), _GO_ON))
     return 0
 
 
@@ -109,7 +112,8 @@ def carry_on(
     if from_start and not as_json:
         begun = read_feature(store, slug)
         assert begun is not None
-        say(orders.outlook(begun), err=True)
+        for line in _outlook(project, begun):
+            say(line, err=True)
     try:
         with (
             remarks_to(teller),
@@ -128,6 +132,13 @@ def carry_on(
     teller.end(standing(feature))
     stopped = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
     return 1 if feature.workflow.stage in stopped else 0
+
+
+def _outlook(project: Project, feature: Feature) -> Iterator[str]:
+    """What lies ahead. In a linked worktree a person may expect its branch: features start from the main one's."""
+    yield orders.outlook(feature)
+    if os.path.realpath(find_place(current_folder()).root) != str(project.root):
+        yield f"note: this is a linked worktree; the feature starts from {feature.base}, checked out in {project.root}"
 
 
 def _chosen(
