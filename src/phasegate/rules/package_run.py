@@ -247,7 +247,7 @@ def _after_harvest(run: Run, harvested: Harvested) -> Run:
         return _blocked(
             run,
             f"File scope violation: {'; '.join(harvested.violations)}",
-            'allow the path (scope allow ... --reason "...") or take it out of the work, then resolve',
+            'allow the path (phasegate scope allow WPnn PATH --reason "...") or take it out of the checkout',
         )
     if not harvested.commit:
         return _next_round(run, "nothing was changed: the deliverables are not there")
@@ -268,14 +268,14 @@ def _after_review(run: Run, reviewed: Reviewed) -> Run:
     return _blocked(
         msgspec.structs.replace(run, findings=reviewed.findings),
         f"the reviewer says {reviewed.verdict}",
-        "read the findings, decide, then resolve",
+        "read the findings, and decide",
     )
 
 
 def _after_failed_merge(run: Run, reason: str) -> Run:
     """One round may solve a conflict; the second is a person's."""
     if run.merge_rounds:
-        return _blocked(run, reason, "merge by hand on the package's branch, then resolve")
+        return _blocked(run, reason, "merge by hand on the package's branch")
     return _next_round(msgspec.structs.replace(run, merge_rounds=1), reason)
 
 
@@ -284,7 +284,7 @@ def _next_round(run: Run, findings: str) -> Run:
         return _blocked(
             msgspec.structs.replace(run, findings=findings),
             f"all {run.limits.rounds} review cycles are used up; the last finding: {_first_line(findings)}",
-            "see `.phasegate/evidence` for what our checks found, mend the package or its plan, then dispatch it again",
+            "see `.phasegate/evidence` for what our checks found, mend the package or its plan",
         )
     return _to_work(msgspec.structs.replace(run, round=run.round + 1, findings=findings))
 
@@ -300,5 +300,5 @@ def _blocked(run: Run, reason: str, remediation: str) -> Run:
         state=State.BLOCKED,
         step=Step.STOP,
         reason=reason,
-        remediation=remediation or "look into the log, then resolve",
+        remediation=remediation or "look into the log: phasegate audit show",
     )
