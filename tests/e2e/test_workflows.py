@@ -278,9 +278,13 @@ def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge
     )
     assert f"the work is on feat/{SLUG}" in done.stderr
     assert "then: phasegate complete" in done.stderr
+    assert "merged into" not in project.command("status").stdout
     merged = project.command("run", "--merge")
     assert merged.code == 0, merged.stderr
     expect_blocks(merged, COMPLETED)
+    commit = project.git("rev-parse", "main")
+    assert f"  merged into main at {commit[:12]}\n" in project.command("status", "--feature", SLUG).stdout
+    assert f'"merged": "{commit}"' in project.command("status", "--feature", SLUG, "--json").stdout
     expect_end(project, "quick")
 
 

@@ -106,7 +106,7 @@ class FeatureJournal:
 
 def _shown(feature: Feature) -> tuple[object, ...]:
     workflow = feature.workflow
-    return workflow.index, workflow.stage, workflow.round, workflow.reason, feature.remediation
+    return workflow.index, workflow.stage, workflow.round, workflow.reason, feature.remediation, feature.merged
 
 
 def _row(feature: Feature) -> Event:
@@ -125,5 +125,6 @@ def _row(feature: Feature) -> Event:
             feature.remediation,
             workflow.noun,
             now(),
+            feature.merged,
         )
     )

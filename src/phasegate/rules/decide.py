@@ -170,8 +170,8 @@ def _worked(feature: Feature, event: Happened) -> Feature | None:  # noqa: C901 
             return _done(feature)
         case GateChecked() if due is Step.GATE:
             return _after_gate(feature, event)
-        case Merged() if due is Step.MERGE:
-            return _done(feature)
+        case Merged(commit) if due is Step.MERGE:
+            return _done(_changed(feature, merged=commit))
         case NotMerged(reason, remediation) if due is Step.MERGE:
             return _stopped(feature, reason, remediation)
         case Completed() if due is Step.TIDY:

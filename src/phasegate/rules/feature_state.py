@@ -81,6 +81,7 @@ class Feature(msgspec.Struct, frozen=True):
     report: str = ""  # what the commands and the reviewer said: the text of the document that we write
     findings: str = ""  # of the round before, for the next
     remediation: str = ""
+    merged: str = ""  # the commit of the base that holds the work
 
     @property
     def phase(self) -> PhasePlan:
