@@ -205,7 +205,7 @@ def _answered(feature: Feature, ended: JobEnded, due: Step) -> Feature:
     if due is Step.ARCHIVE:
         if ended.verdict is Verdict.PASS:
             return _done(feature)
-        again = feature.archive_round < feature.limits.revisions
+        again = feature.round < feature.last_round
         if ended.verdict is Verdict.NEEDS_CHANGES and again:
             return _changed(feature, archive_round=feature.archive_round + 1, findings=ended.text)
         return _stopped(feature, f"the archivist says {ended.verdict}", "read its answer, mend it, then resolve")
@@ -292,9 +292,11 @@ def judged(feature: Feature, event: GateChecked) -> GateResult:
 def _resolved(feature: Feature, how: str) -> Feature:
     """The blocked step is tried again. Behind a gate that stopped, that is the phase, with the findings in hand."""
     again = {name: State.PLANNED if state is State.BLOCKED else state for name, state in feature.packages.items()}
-    fresh = _fresh(_changed(feature, packages=again, blocked={}, remediation="", archive_round=1))
-    if feature.workflow.stage is Stage.GATE_PASSED:
-        return fresh  # the gate passed before: nothing of the phase is due again
+    fresh = _fresh(_changed(feature, packages=again, blocked={}, remediation=""))
+    if feature.workflow.stage is Stage.GATE_PASSED:  # it passed before: nothing of the phase is due again
+        done = feature.archive_round
+        is_due = feature.todo[:1] == (Step.ARCHIVE,)
+        return _changed(fresh, archive_round=done + 1, archive_rounds_before=done) if is_due else fresh
     if feature.todo:
         return _changed(fresh, attested=how, asks_for_word=False) if feature.asks_for_word else fresh
     return _begun(_changed(fresh, findings=f"{feature.findings}\n\nA person decided: {how}".strip()))
@@ -307,7 +309,8 @@ def _next_phase(feature: Feature) -> Feature:
 def _begun(feature: Feature) -> Feature:
     """A round begins: nothing that was found before counts for it."""
     work = feature.phase.work
-    mends = feature.workflow.round > 1 and work in (Work.REVIEW, Work.COMMANDS) and feature.can_mend
+    is_first = feature.workflow.round == feature.workflow.rounds_before + 1
+    mends = not is_first and work in (Work.REVIEW, Work.COMMANDS) and feature.can_mend
     steps = (*(MENDING if mends else ()), *STEPS[work])
     return _fresh(_changed(feature, todo=steps, verdict=None, commands={}, attested="", asks_for_word=False, report=""))
 

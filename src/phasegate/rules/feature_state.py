@@ -67,6 +67,7 @@ class Feature(msgspec.Struct, frozen=True):
     todo: tuple[Step, ...] = ()  # of this round, or of the closing
     closing: bool = False
     archive_round: int = 1
+    archive_rounds_before: int = 0  # a person's last answer
     open_job: JobStarted | None = None
     retries: int = 0
     asked_again: bool = False
@@ -86,6 +87,17 @@ class Feature(msgspec.Struct, frozen=True):
     @property
     def phase(self) -> PhasePlan:
         return self.plan[self.workflow.index]
+
+    @property
+    def round(self) -> int:
+        """The round that is due, of the phase or of the archive."""
+        return self.archive_round if self.closing else self.workflow.round
+
+    @property
+    def last_round(self) -> int:
+        """The one after which a person decides."""
+        before = self.archive_rounds_before if self.closing else self.workflow.rounds_before
+        return before + self.limits.revisions
 
     @property
     def can_mend(self) -> bool:

@@ -78,8 +78,7 @@ def _line(before: Feature | None, event: Happened, after: Feature) -> str:  # no
         case Started(feature, type_):
             return f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}"
         case JobStarted(_, role, agent):
-            round_ = after.archive_round if after.closing else workflow.round
-            return f"{phase}: round {round_}, {role} by {agent}"
+            return f"{phase}: round {after.round}, {role} by {agent}"
         case JobEnded(_, end, reason, _, verdict):
             said = f": {verdict}" if end is End.DONE and verdict else f": {_short(reason)}" if reason else ""
             return f"{phase}: {end}{said}"
