@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -260,6 +261,20 @@ def test_a_workflow_of_the_users_own_runs_with_its_noun_its_commands_and_its_doc
     assert not [path for path in project.files_of("main") if path.startswith("kitty-specs")]
     assert {"bye.py", "CHANGELOG.md"} <= project.files_of("main")
     assert project.branches() == {"main"}
+
+
+@pytest.mark.demand("D15.d")
+def test_a_merged_feature_whose_folder_is_not_delivered_is_traced(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path, config="[run]\ndeliver_feature_folder = false\n")
+    done = project.call("run", "quick", DESCRIPTION, "--merge")
+    assert done.code == 0, done.stderr
+    assert not [path for path in project.files_of("main") if path.startswith("kitty-specs")]
+    traced = project.call("trace", "--check", "--json")
+    assert traced.code == 0, traced
+    assert project.call("trace", "--check", "--json", "--feature", SLUG) == traced
+    (one,) = json.loads(traced.stdout)["requirements"]
+    assert (one["id"], one["packages"], one["missing"]) == ("FR-BYE-001", ["WP01", "WP02"], [])
+    assert [test["path"] for test in one["tests"]] == ["test_bye.py"]
 
 
 @pytest.mark.demand("W1.h", "W1.j", "W6.f", "N1.i")
