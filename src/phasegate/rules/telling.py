@@ -76,7 +76,9 @@ def _line(before: Feature | None, event: Happened, after: Feature) -> str:  # no
     phase = "archive" if standing.closing else standing.workflow.phase
     match event:
         case Started(feature, type_):
-            return f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}"
+            # The block that follows asks for a description, in its fixed words: the person sees that there is one.
+            described = f", described as: {_short(event.description)}" if event.description else ""
+            return f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}{described}"
         case JobStarted(_, role, agent):
             return f"{phase}: round {after.round}, {role} by {agent}"
         case JobEnded(_, end, reason, _, verdict):
