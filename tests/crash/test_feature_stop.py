@@ -149,7 +149,7 @@ def test_a_run_that_waits_for_the_merge_of_another_feature_is_told_to_stop_and_g
 def has_open(pid: int, path: Path) -> bool:
     """Whether a process has a file open."""
     with suppress(OSError):
-        return any(entry.is_symlink() and os.readlink(entry) == str(path) for entry in Path(f"/proc/{pid}/fd").iterdir())
+        return any(entry.is_symlink() and entry.readlink() == path for entry in Path(f"/proc/{pid}/fd").iterdir())
     return False
 
 

@@ -113,7 +113,7 @@ def _branches(project: Project, slug: str, events: Iterable[Happened]) -> dict[s
 def _with_documents(
     project: Project, slug: str, branches: Mapping[str, str], events: Iterable[Happened]
 ) -> dict[str, str]:
-    """The commits that may have the feature's folder, and what each is: where it is not delivered, the merge has not."""
+    """The commits that may have the feature's folder, and what each is. A merge has none where it is not delivered."""
     head = branches.get(f"feat/{slug}")
     written = [event.commit for event in events if isinstance(event, Written)]
     found = {head: f"feat/{slug}, or its merge"} if head else {}

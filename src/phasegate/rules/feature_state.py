@@ -103,3 +103,13 @@ class Feature(msgspec.Struct, frozen=True):
     def can_mend(self) -> bool:
         """Whether this phase may have code changed: only where packages were planned before."""
         return bool(self.packages)
+
+
+def changed(feature: Feature, **fields: object) -> Feature:
+    """The feature with other values in some fields."""
+    return msgspec.structs.replace(feature, **fields)
+
+
+def fresh(feature: Feature) -> Feature:
+    """The feature with all tries of a run before it."""
+    return changed(feature, retries=0, asked_again=False, pauses=0)
