@@ -1,7 +1,7 @@
 """A feature from its start to its merge (W1-W8): `decide` says what is next, `apply` takes in what happened.
 
 Both are pure. The engine carries an action out, records what came of it, and asks again; after a crash it folds the
-recorded events and asks again, too. What a person orders is taken in here, what came of a step in `rules/step_outcomes`.
+recorded events and asks again, too. What a person orders is taken in here; what came of a step, in `step_outcomes`.
 """
 
 from __future__ import annotations
