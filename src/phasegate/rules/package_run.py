@@ -136,6 +136,7 @@ class Run(msgspec.Struct, frozen=True):
     state: State = State.PLANNED
     step: Step = Step.PREPARE
     round: int = 1
+    rounds_before: int = 0  # those before a person's last answer: the limit counts from there, the number goes on
     merge_rounds: int = 0
     owed: tuple[Owed, ...] = ()  # by the implementers of this round, or by its reviewer
     open_jobs: tuple[JobStarted, ...] = ()
@@ -143,6 +144,11 @@ class Run(msgspec.Struct, frozen=True):
     findings: str = ""
     reason: str = ""
     remediation: str = ""
+
+    @property
+    def last_round(self) -> int:
+        """The one after which a person decides."""
+        return self.rounds_before + self.limits.rounds
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -191,7 +197,8 @@ def apply(run: Run, event: Happened) -> Run:  # noqa: C901 - one case an event: 
         case Cleaned() if run.step is Step.CLEAN:
             return msgspec.structs.replace(run, step=Step.STOP)
         case Resolved() if run.state is State.BLOCKED:
-            return Run(limits=run.limits, findings=run.findings, commit=run.commit)
+            kept = Run(limits=run.limits, findings=run.findings, commit=run.commit)
+            return msgspec.structs.replace(kept, round=run.round + 1, rounds_before=run.round)
         case _:
             return run
 
@@ -280,7 +287,7 @@ def _after_failed_merge(run: Run, reason: str) -> Run:
 
 
 def _next_round(run: Run, findings: str) -> Run:
-    if run.round >= run.limits.rounds:
+    if run.round >= run.last_round:
         return _blocked(
             msgspec.structs.replace(run, findings=findings),
             f"all {run.limits.rounds} review cycles are used up; the last finding: {_first_line(findings)}",
