@@ -291,7 +291,7 @@ def _next_round(run: Run, findings: str) -> Run:
         return _blocked(
             msgspec.structs.replace(run, findings=findings),
             f"all {run.limits.rounds} review cycles are used up; the last finding: {_first_line(findings)}",
-            "see `.phasegate/evidence` for what our checks found, mend the package or its plan",
+            "see `.phasegate/evidence` for what our checks found; mend the package or its plan",
         )
     return _to_work(msgspec.structs.replace(run, round=run.round + 1, findings=findings))
 
