@@ -115,16 +115,6 @@ def test_nothing_on_record_is_said(project: FeatureProject) -> None:
     assert project.command("audit", "verify").stdout == "nothing is recorded yet\n"
 
 
-def test_a_job_is_shown_with_its_logs(project: FeatureProject) -> None:
-    assert project.command("run", "note", "Say why", "--step").code == 0
-    job = project.command("audit", "show", "--json").json["trails"][0]["job"]
-    shown = project.command("audit", "show", "--job", job)
-    logs = [Path(line.removeprefix("log: ")) for line in shown.stdout.splitlines() if line.startswith("log: ")]
-    assert [path.name for path in logs] == ["stdout.log", "stderr.log"]
-    assert "<review>PASS</review>" in logs[0].read_text()
-    assert project.command("audit", "show", "--job", job, "--json").json["logs"] == [str(path) for path in logs]
-
-
 def test_an_empty_list_names_what_was_looked_for(project: FeatureProject) -> None:
     assert project.command("audit", "show", "--feature", "009-nope").stdout == "no trails of 009-nope\n"
 

@@ -20,6 +20,7 @@ from phasegate.rules.board import (
     board_lines,
     counts,
     phases_of,
+    whereabouts,
     workflow_lines,
     workflow_of,
 )
@@ -54,17 +55,21 @@ def answer(arguments: list[str]) -> int | None:
 def overview(folder: str, feature: str | None, *, everything: bool, as_json: bool) -> str:
     """The workflow, its phases and gates, the packages on a board, and what is blocked."""
     reader = _reader(folder)
-    workflow = _workflow(reader, folder, feature)
+    rows = reader.workflows() if reader else []
+    ended = [row for row in rows if row.stage in ENDED]
+    workflow = _workflow(reader, rows, folder, feature)
     boards = _boards(reader, feature or (workflow.feature if workflow else ""))
     if feature and not workflow and feature not in boards:
         known = ", ".join(reader.features()) if reader else ""
         raise ConfigError(f"nothing is recorded of feature {feature}", f"known are: {known or 'none yet'}")
     spent = _spent(reader, workflow.feature if workflow else next(iter(boards), None))
-    others = _others(reader, workflow.feature) if reader and workflow and not feature else []
+    others = [row for row in rows if workflow and not feature and _is_beside(row, workflow)]
     if as_json:
         used = {name: one._asdict() for name, one in spent.items()}
-        return _json({**_as_data(workflow, boards), "also_in_work": [row.feature for row in others], "spent": used})
-    return "".join(f"{line}\n" for line in (*_lines(workflow, others, boards, everything), *_spent_lines(spent)))
+        also = {"also_in_work": [row.feature for row in others], "ended": [*map(_ended_data, ended)]}
+        return _json({**_as_data(workflow, boards), **also, "spent": used})
+    lines = _lines(workflow, others if workflow else ended, boards, everything)
+    return "".join(f"{line}\n" for line in (*lines, *_spent_lines(spent)))
 
 
 def of_package(folder: str, wanted: str, feature: str | None, *, as_json: bool) -> str:
@@ -114,9 +119,8 @@ def _json(data: object) -> str:
     return dumps(data) + "\n"
 
 
-def _workflow(reader: Reader | None, folder: str, feature: str | None) -> Workflow | None:
+def _workflow(reader: Reader | None, rows: list[WorkflowRow], folder: str, feature: str | None) -> Workflow | None:
     """The workflow that is asked about, else the active one that was moved last; else one that another tool wrote."""
-    rows = reader.workflows() if reader else []
     chosen = [row for row in rows if (row.feature == feature if feature else row.stage not in ENDED)]
     if reader and chosen:
         return _recorded(chosen[0], reader.gates(chosen[0].feature))
@@ -127,9 +131,9 @@ def _workflow(reader: Reader | None, folder: str, feature: str | None) -> Workfl
     return found if found and not is_known and feature in (None, found.feature) else None
 
 
-def _others(reader: Reader, shown: str) -> list[WorkflowRow]:
-    """The workflows that are in work besides the one that is shown."""
-    return [row for row in reader.workflows() if row.stage not in ENDED and row.feature != shown]
+def _is_beside(row: WorkflowRow, shown: Workflow) -> bool:
+    """Whether a workflow is in work besides the one that is shown."""
+    return row.stage not in ENDED and row.feature != shown.feature
 
 
 def _other_line(row: WorkflowRow) -> str:
@@ -140,7 +144,7 @@ def _recorded(row: WorkflowRow, gates: list[Gate]) -> Workflow:
     keys = row.phases.split()
     phases = phases_of(keys, row.position, row.stage, {gate.phase: gate.outcome for gate in gates})
     texts = (row.stage, row.round, row.reason, row.remediation)
-    return Workflow(row.feature, row.type, row.description, *texts, keys[row.position], phases)
+    return Workflow(row.feature, row.type, row.description, *texts, keys[row.position], phases, row.base, row.merged)
 
 
 def _boards(reader: Reader | None, first: str) -> dict[str, list[Package]]:
@@ -153,11 +157,14 @@ def _boards(reader: Reader | None, first: str) -> dict[str, list[Package]]:
 
 
 def _lines(
-    workflow: Workflow | None, others: list[WorkflowRow], boards: dict[str, list[Package]], everything: bool
+    workflow: Workflow | None, rows: list[WorkflowRow], boards: dict[str, list[Package]], everything: bool
 ) -> Iterator[str]:
+    """`rows` are the others: those in work besides the one shown, or without one, those that have ended."""
     style = _style()
-    yield from workflow_lines(workflow, style) if workflow else (_IDLE,)
-    yield from map(_other_line, others)
+    if workflow:
+        yield from (*workflow_lines(workflow, style), *map(_other_line, rows))
+    else:
+        yield from (_IDLE, *map(_ended_line, rows[:1]))
     if not boards:
         yield "no work packages are loaded"
         return
@@ -197,6 +204,14 @@ def _as_data(workflow: Workflow | None, boards: dict[str, list[Package]]) -> dic
     ]
     blockers = [row._asdict() for rows in boards.values() for row in rows if row.state == "BLOCKED"]
     return {"workflow": _workflow_data(workflow), "features": features, "blockers": blockers}
+
+
+def _ended_line(row: WorkflowRow) -> str:
+    return f"{visible(row.feature)} is {row.stage}: {whereabouts(row.type, row.stage, row.base, row.merged)}"
+
+
+def _ended_data(row: WorkflowRow) -> dict[str, str]:
+    return {"feature": row.feature, "type": row.type, "stage": row.stage, "base": row.base, "merged": row.merged}
 
 
 def _workflow_data(workflow: Workflow | None) -> dict[str, object] | None:

@@ -12,14 +12,13 @@ from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, show
 from phasegate.doors.cli.waiting import waiting
 from phasegate.record.audit import Report, verify
-from phasegate.record.location import Location, locate
+from phasegate.record.location import locate
 from phasegate.record.reader import read_store
-from phasegate.record.trail_reader import Fields, TrailSummary, list_trails, read_job
+from phasegate.record.trail_reader import Fields, TrailSummary, job_logs, list_trails, read_job
 from phasegate.rules.visible_text import visible
 
 _SHOWN_APART = ("ts", "actor", "action", "source")
 _LEFT_OUT = ("job", "prev", "entry_hash")
-_LOGS = ("stdout.log", "stderr.log")
 
 
 @click.group(cls=Group)
@@ -43,7 +42,10 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
     """
     location = locate(Path.cwd(), os.environ)
     if job is not None:
-        _show_job(location, job, feature, as_json)
+        (feature, job), entries = read_job(location, job, feature)
+        logs = [str(log) for log in job_logs(location, job)]
+        text = "\n".join([*map(_entry_line, entries), *(f"what it wrote: {visible(log)}" for log in logs)])
+        show({"feature": feature, "job": job, "entries": entries, "logs": logs}, text, as_json)
     elif chain:
         _show_chain(feature, as_json)
     else:
@@ -53,15 +55,6 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
 
 def _none_of(feature: str | None) -> str:
     return f"no trails of {visible(feature)}" if feature else "no trails yet"
-
-
-def _show_job(location: Location, job: str, feature: str | None, as_json: bool) -> None:
-    """The entries, and where the program's own words are."""
-    (feature, job), entries = read_job(location, job, feature)
-    folder = location.folder / "jobs" / job
-    logs = [str(path) for name in _LOGS if (path := folder / name).is_file()]
-    lines = [*map(_entry_line, entries), *(visible(f"log: {path}") for path in logs)]
-    show({"feature": feature, "job": job, "entries": entries, "logs": logs}, "\n".join(lines), as_json)
 
 
 def _show_chain(feature: str | None, as_json: bool) -> None:
