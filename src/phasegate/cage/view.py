@@ -120,9 +120,11 @@ def _linked_settings() -> list[str]:
 
 def _mounts(command: tuple[str, ...], path: str, folders: Folders) -> dict[str, _Kind]:
     writable = [_real_folder(folder) for folder in folders.writable]
-    found = [*reach.of_command(command, path, keep_out=writable), *reach.of_ourselves()]
+    # What lies in a writable folder is shown with it. A link in there may be a job's own: it is never followed out.
+    theirs = [*writable, *(os.path.normpath(folder) for folder in folders.writable)]
+    found = [*reach.of_command(command, path, keep_out=theirs), *reach.of_ourselves()]
     needed = [path for path in _widest(found) if not _is_inside(path, writable)]  # those are to stay writable
-    named = [os.path.realpath(folder) for folder in folders.readable]
+    named = [os.path.realpath(path) for path in folders.readable if not _leads_out(path, theirs)]
     real = [os.path.realpath(path) for path in needed]  # /usr/local is a link to somewhere else on some systems
     shown = [path for path in (*needed, *real, *named) if not _is_inside(path, _SYSTEM) and os.path.exists(path)]
     visible = [*shown, *writable, *_SYSTEM]
@@ -131,6 +133,11 @@ def _mounts(command: tuple[str, ...], path: str, folders: Folders) -> dict[str, 
     covered = [path for path in hidden if os.path.lexists(path) and _is_inside(path, visible)]
     kinds = {_Kind.READ: shown, _Kind.HIDE: covered, _Kind.WRITE: writable}
     return {path: kind for kind, paths in kinds.items() for path in paths}
+
+
+def _leads_out(path: Path, theirs: list[str]) -> bool:
+    """Whether a path in a writable folder is by a link somewhere else."""
+    return _is_inside(os.path.normpath(path), theirs) and not _is_inside(os.path.realpath(path), theirs)
 
 
 def _widest(paths: list[str]) -> list[str]:

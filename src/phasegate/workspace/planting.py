@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.workspace.disk import opened_folder
 from phasegate.workspace.git import Identity, git
+from phasegate.workspace.removal import removal_room
 from phasegate.workspace.repository import Repository, write_git_directory
+
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Seedling(NamedTuple):
@@ -56,6 +62,22 @@ def write_agents_git(repository: Repository, folder: Path, index: Path, seedling
         shutil.copyfile(repository.common_dir / "shallow", git_dir / "shallow")
     shutil.copyfile(index, git_dir / "index")
     return (git_dir / "index").stat().st_mtime_ns
+
+
+def lay_file(folder: Path, name: str, text: str) -> None:
+    """Put a file of ours into a folder that an agent may have written to: whatever lay under its name is gone first.
+
+    A link there could lead our write to any file of the person, and a pipe could hold it up for ever.
+    """
+    with opened_folder(folder) as root:
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=root)
+        except OSError:  # a folder
+            with removal_room(folder.parent) as room:
+                room.take(root, name)
+        with os.fdopen(os.open(name, _CREATE, 0o644, dir_fd=root), "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _settings(agent: Identity) -> str:
