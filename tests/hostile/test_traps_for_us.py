@@ -1,4 +1,4 @@
-"""What an agent leaves in its checkout for us to walk into afterwards: links, pipes, odd names (ATTACKS.md D, L02, M04).
+"""What an agent leaves in its checkout for us to walk into afterwards: links, pipes, odd names (ATTACKS.md D, L02).
 
 No attack here acts while the agent runs: the cage would hold it. Each waits for our own process, which is in no cage.
 """
@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from phasegate.cage.level import Level
 from phasegate.rules.work_package import State
+from phasegate.workspace.removal import remove_tree
 from support.caged import need
 from support.dispatch_project import (
     FEATURE,
@@ -32,6 +36,7 @@ from support.git_project import make_repository
 FORM, DOCUMENT = "src/login.ts", "WP01.md"
 SPEC = f"kitty-specs/{SLUG}/spec.md"
 SUCCESS: Step = {"result": "success"}
+MEMORY = "/dev/shm"
 
 
 def played(project: DispatchProject, attack: str) -> DispatchProject:
@@ -95,7 +100,7 @@ def test_a_link_in_place_of_a_context_document_opens_no_secret_for_the_next_try(
     project.dispatch()
     assert len([job for job in project.jobs() if job.phase == "implement"]) == 2
     assert project.git("show", f"{FEATURE}:{FORM}") == "nothing"
-    assert os.readlink(_planted(tmp_path, secret)) == str(secret)
+    assert _planted(tmp_path, secret).readlink() == secret
 
 
 def _planted(tmp_path: Path, secret: Path) -> Path:
@@ -139,7 +144,8 @@ def test_a_file_name_that_is_no_text_blocks_as_any_other_and_is_told_in_escapes(
     done = project.command("dispatch", "WP01")
     assert done.code == 1, done.stderr
     assert "File scope violation" in done.stdout
-    assert "src/b\\udcffd" in done.stdout and "e\\x1b[31m" in done.stdout
+    assert "src/b\\udcffd" in done.stdout
+    assert "e\\x1b[31m" in done.stdout
     assert project.audit_problems() == []
 
 
@@ -194,7 +200,7 @@ def test_a_repository_with_a_submodule_can_be_worked_in(tmp_path: Path) -> None:
 
 @pytest.mark.demand("D6.d", "D10.a")
 def test_what_an_agent_puts_into_the_folder_of_a_submodule_blocks_and_reaches_nobody(tmp_path: Path) -> None:
-    """An agent file for whoever comes next (D10): the folder is no part of the tree, and is looked into all the same."""
+    """An agent file for whoever comes next (D10): the folder is no part of the tree, but is looked into."""
     project = played(with_submodule(tmp_path), "echo obey me > library/CLAUDE.md")
     report = project.dispatch()
     assert report.state is State.BLOCKED
@@ -214,3 +220,89 @@ def test_a_filled_submodule_is_no_violation_and_is_empty_for_the_next_package(tm
     assert project.dispatch("WP01").state is State.DONE
     assert project.dispatch("WP02").state is State.DONE
     assert project.git("show", f"{FEATURE}:src/two.ts") == "end"
+
+
+WRITES_THROUGH_A_MAPPING = """
+import mmap
+with open("README.md", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+    mapped[0]
+    mapped[0] = ord("Z")
+"""
+
+
+@pytest.mark.demand("D6.a", "D10.a")
+def test_a_write_that_leaves_no_trace_in_the_times_of_a_file_is_seen(tmp_path: Path) -> None:
+    """On a file system in memory a mapped write changes no time: the control shows it, the contents tell."""
+    with TemporaryDirectory(dir=MEMORY) as folder:
+        control = Path(folder, "README.md")
+        control.write_text("A project\n")
+        before = control.stat()
+        subprocess.run([sys.executable, "-c", WRITES_THROUGH_A_MAPPING], cwd=folder, check=True)
+        assert control.read_text() == "Z project\n"
+        after = control.stat()
+        assert (after.st_mtime_ns, after.st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
+        attack = f"python3 -c {shlex.quote(WRITES_THROUGH_A_MAPPING)}"
+        report = played(make_project(Path(folder)), attack).dispatch()
+        assert report.state is State.BLOCKED
+        assert "README.md: modified, but not in the file scope" in report.reason
+
+
+@pytest.mark.demand("D8.a")
+@pytest.mark.parametrize("trap", ["mkdir package.json; echo x > package.json/a", "ln -s src/nothing package.json"])
+def test_an_odd_thing_under_the_name_of_a_settings_file_is_a_failed_check_and_no_crash(
+    tmp_path: Path, trap: str
+) -> None:
+    document = package(file_scope=["**"], profile="typescript", checks={"test": "npm test", "setup": ""})
+    project = played(make_project(tmp_path, {"WP01": document}, run="max_review_cycles = 1"), trap)
+    done = project.command("dispatch", "WP01")
+    assert done.code == 1, done.stderr
+    assert "manifest failed" in done.stderr
+
+
+MAKES_A_COMMIT = """\
+git add -A; tree=$(git write-tree); head=$(git rev-parse HEAD)
+printf 'tree %s\\nparent %s\\nauthor A <a@b> 12345678901 +9999\\n' $tree $head > .git/made
+printf 'committer A <a@b> 1 +9999\\nencoding {}\\n\\nWP01: x\\n' >> .git/made
+git update-ref HEAD $(git hash-object -t commit -w --literally .git/made)
+"""
+
+
+@pytest.mark.demand("D6.m")
+@pytest.mark.parametrize("encoding", ["utf-8", "punycode", "undefined", "no such thing"])
+def test_a_commit_of_impossible_time_or_letters_is_taken_over_as_well_as_it_can_be(
+    tmp_path: Path, encoding: str
+) -> None:
+    project = played(make_project(tmp_path), MAKES_A_COMMIT.format(encoding))
+    report = project.dispatch()
+    assert report.state is State.DONE, report.reason
+    assert project.git("log", "-1", "--format=%an|%ad|%s", "--date=format:%z", f"{FEATURE}^2") == "A|+0000|WP01: x"
+
+
+@pytest.mark.demand("D11.b", "D11.e")
+def test_two_agents_that_change_a_lock_file_in_two_ways_block_the_package(tmp_path: Path) -> None:
+    """Lock files are everybody's, so no scope keeps them apart (G04)."""
+    shares = ("src/a.ts", "src/b.ts")
+    document = package(files=shares, num_agents=2)
+    project = make_project(tmp_path, {"WP01": document}, files={**FILES, "yarn.lock": "\n"})
+    locks = [{"write": "yarn.lock", "content": f"{path}\n"} for path in shares]
+    turns = [
+        turn("implement", *writes(p), lock, SUCCESS, agent_index=n)
+        for n, (p, lock) in enumerate(zip(shares, locks, strict=True))
+    ]
+    project.play(*turns, approves())
+    report = project.dispatch()
+    assert report.state is State.BLOCKED
+    assert "yarn.lock: two agents changed it, each in another way" in report.reason
+
+
+@pytest.mark.demand("D6.e", "M04")
+def test_a_chain_of_folders_that_is_too_deep_for_a_path_is_found_outside(tmp_path: Path) -> None:
+    deeper = "import os\nfor _ in range(2500):\n    os.mkdir('d')\n    os.chdir('d')\nopen('x', 'w')"
+    project = make_project(tmp_path, run='sandbox = "none"')
+    played(project, f"cd {shlex.quote(str(project.root))}; python3 -c {shlex.quote(deeper)}")
+    try:
+        report = project.dispatch()
+    finally:
+        remove_tree(project.root / "d")
+    assert report.state is State.BLOCKED
+    assert report.reason.startswith("File scope violation: changed outside the worktree: d/d/")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from phasegate.engine.job_end import MOST_NAMED
 from phasegate.engine.workplace import Workplace
@@ -13,6 +13,7 @@ from phasegate.rules.scope import Scope, Violation, changed_lock_files, judge
 from phasegate.rules.visible_text import visible
 from phasegate.workspace.changes import Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.disk import Found
 from phasegate.workspace.harvest import Harvest, harvest
 from phasegate.workspace.trees import differences
 
@@ -22,7 +23,7 @@ Say = Callable[[str], None]
 def take_over(place: Workplace, round_: int, say: Say) -> Harvested:
     """Look at every checkout; if all of them are within their scope, join them on the package's branch."""
     found = [_Left(place, index, checkout) for index, checkout in enumerate(place.checkouts())]
-    violations = tuple(text for left in found for text in left.violations())
+    violations = tuple(text for left in found for text in left.violations()) or tuple(_contested(found))
     if violations:
         return Harvested(violations=violations)
     remarks = [remark for left in found for remark in left.remarks()]
@@ -32,6 +33,15 @@ def take_over(place: Workplace, round_: int, say: Say) -> Harvested:
     start = found[0].checkout.start
     tip = [left.taken_over() for left in found][-1]
     return Harvested(tip if differences(place.project.repository.place(), start, tip) else "")
+
+
+def _contested(found: Sequence[_Left]) -> Iterator[str]:
+    """Lock files are everybody's: two agents may have changed one, each in another way (D11)."""
+    first: dict[str, Found | None] = {}
+    for left in found:
+        for path, version in left.versions.items():
+            if first.setdefault(path, version) != version:
+                yield visible(f"{path}: two agents changed it, each in another way")
 
 
 def told(violations: Sequence[Violation]) -> Iterator[str]:
@@ -55,6 +65,10 @@ class _Left:
         self._place, self.checkout = place, checkout
         self._scope: Scope = place.scope(index)
         self._seen: Observation | TooMuch = observe(checkout, litter=place.litter)
+
+    @property
+    def versions(self) -> Mapping[str, Found | None]:
+        return {} if isinstance(self._seen, TooMuch) else self._seen.versions
 
     def violations(self) -> Iterator[str]:
         if isinstance(self._seen, TooMuch):

@@ -38,6 +38,7 @@ from phasegate.rules.answer import parse_answer
 from phasegate.rules.package_run import End
 from phasegate.rules.spending import Caps, reached
 from phasegate.rules.trail import Action, Done, Source, Value
+from phasegate.workspace.planting import object_stores
 
 
 def run_job(
@@ -73,7 +74,7 @@ def run_job(
             sign_in=sign_in,
         )
         # The checkout's own git borrows the objects of the person's repository: to be read, never written.
-        readable = (*request.readable, project.repository.objects)
+        readable = (*request.readable, *object_stores(project.repository))
         request = request._replace(
             readable=readable, stdout_log=folder / "stdout.log", stderr_log=folder / "stderr.log"
         )

@@ -74,7 +74,7 @@ def copy_objects(root: int, repository: Repository, store: Path, limits: Limits)
     """Copy what an agent has in its object store into a new one of ours, over the person's objects."""
     (store / "info").mkdir(parents=True)
     (store / "pack").mkdir()
-    (store / "info/alternates").write_text(f"{repository.objects}\n")
+    (store / "info/alternates").write_bytes(b"%s\n" % os.fsencode(repository.objects))
     place = repository.place()._replace(objects=store)
     room = limits.total_bytes
     for name, data in _loose(root, repository.hash_name, limits):
