@@ -306,3 +306,35 @@ def test_a_chain_of_folders_that_is_too_deep_for_a_path_is_found_outside(tmp_pat
         remove_tree(project.root / "d")
     assert report.state is State.BLOCKED
     assert report.reason.startswith("File scope violation: changed outside the worktree: d/d/")
+
+
+FAILS = """\
+#!/bin/sh
+cat > /dev/null
+echo done > src/login.ts
+{}
+echo '{{"job_id":"'$AGILEPLUS_JOB_ID'","wp_id":"WP01","success":false,"status":"failed",'
+echo '"error":"no","cleanup_required":true}}'
+exit 1
+"""
+
+
+@pytest.mark.demand("D7.h")
+@pytest.mark.parametrize(
+    ("left", "is_reset"),
+    [("mkfifo src/pipe", True), ("ln src/login.ts src/second", False)],
+    ids=["a pipe holds nothing", "a second name may hold something"],
+)
+def test_what_cannot_be_saved_does_not_keep_a_package_from_being_blocked(
+    tmp_path: Path, left: str, is_reset: bool
+) -> None:
+    program = tmp_path / "agent.sh"
+    program.write_text(FAILS.format(left))
+    program.chmod(0o755)
+    harness = f'harness = "command"\ncommand = [{json.dumps(str(program))}]'
+    project = make_project(tmp_path, harness=harness)
+    report = project.dispatch()
+    assert (report.state, report.reason) == (State.BLOCKED, "no")
+    checkout = project.root / f".worktrees/{SLUG}-WP01"
+    assert (checkout / "src/login.ts").exists() is not is_reset
+    assert [*project.saved()]
