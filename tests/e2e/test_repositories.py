@@ -120,3 +120,22 @@ def test_a_person_with_settings_and_variables_of_their_own_gets_the_same_work(tm
     done = project.command("dispatch", "WP01", env={**other, **more})
     assert done.code == 0, done.stderr
     assert not fired.exists()
+
+
+@pytest.mark.demand("D4.a")
+@pytest.mark.parametrize("is_link", [False, True], ids=["a file", "a link"])
+def test_something_else_where_the_worktrees_go_is_refused_with_what_to_do(tmp_path: Path, is_link: bool) -> None:
+    project = ready(make_project(tmp_path))
+    place = project.root / ".worktrees"
+    place.symlink_to(tmp_path) if is_link else place.write_text("mine")
+    done = project.command("dispatch", "WP01")
+    assert done.code == 2, done.stderr
+    assert "is not a folder" in done.stderr
+
+
+@pytest.mark.demand("D4.a", "D10.b")
+def test_a_folder_for_worktrees_that_cannot_be_made_is_the_machine_s_fault(tmp_path: Path) -> None:
+    project = ready(make_project(tmp_path, run='[paths]\nworktrees = "README.md/below"'))
+    done = project.command("dispatch", "WP01")
+    assert done.code == 3, done.stderr
+    assert "no checkout can be made" in done.stderr

@@ -18,7 +18,7 @@ import pytest
 from phasegate.cage.level import Level
 from phasegate.rules.work_package import State
 from phasegate.workspace.removal import remove_tree
-from support.caged import need
+from support.caged import eventually, need
 from support.dispatch_project import (
     FEATURE,
     FILES,
@@ -338,3 +338,39 @@ def test_what_cannot_be_saved_does_not_keep_a_package_from_being_blocked(
     checkout = project.root / f".worktrees/{SLUG}-WP01"
     assert (checkout / "src/login.ts").exists() is not is_reset
     assert [*project.saved()]
+
+
+DIGS = """
+import os
+for place in (os.environ["HOME"], os.environ["TMPDIR"]):
+    os.chdir(place)
+    for _ in range(2500):
+        os.mkdir("d")
+        os.chdir("d")
+    open("x", "w").close()
+"""
+
+
+def left_of_jobs(project: DispatchProject) -> list[str]:
+    return [path.name for path in project.project.jobs.glob("*/*") if path.name in ("home", "tmp")]
+
+
+@pytest.mark.demand("M04")
+def test_what_an_agent_kept_in_its_home_is_gone_with_its_job_however_deep(tmp_path: Path) -> None:
+    project = played(make_project(tmp_path), f"python3 -c {shlex.quote(DIGS)}")
+    assert project.dispatch().state is State.DONE
+    assert left_of_jobs(project) == []
+
+
+@pytest.mark.demand("W5.a", "M04")
+def test_a_deep_home_of_a_lost_job_does_not_keep_the_next_dispatcher_from_going_on(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    digs = {"run": f"python3 -c {shlex.quote(DIGS)}"}
+    project.play(turn("implement", digs, *writes("src/half.ts"), {"sleep_s": 600}))
+    argv = [sys.executable, "-m", "phasegate", "dispatch", "WP01"]
+    with subprocess.Popen(argv, cwd=project.root, stderr=subprocess.DEVNULL) as process:
+        assert eventually((project.root / f".worktrees/{SLUG}-WP01/src/half.ts").exists)
+        process.kill()
+    project.play(turn("implement", *writes(FORM), SUCCESS), approves())
+    assert project.dispatch().state is State.DONE
+    assert left_of_jobs(project) == []
