@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
@@ -20,7 +20,7 @@ from phasegate.record.row_events import job_ended, job_started, trail_sealed
 from phasegate.record.rows import Event, Job
 from phasegate.record.store import Store, open_store
 from phasegate.record.trails import Trails
-from phasegate.rules.trail import Action, Done, Source, write_line
+from phasegate.rules.trail import Action, Done, Source, bind, entry
 
 FSYNC_GOAL, SQLITE_GOAL, VERIFY_GOAL = 2.5, 4, 15
 WRITERS, ENTRIES, ROUNDS = 8, 150, 9
@@ -55,7 +55,8 @@ def durable_rows(location: Location, store: Store, room: Path) -> list[Row]:
     """Eight threads that each wait for their entry to be durable, in turn with the same without group commit."""
     log = os.open(room / "reference.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
     turn = threading.Lock()
-    with Trails.create(location, store.heads.folder, "bench") as trails, closing(open_database(room)) as database:
+    with Trails.create(location, store.heads.folder, "bench") as trails, ExitStack() as open_:
+        databases = [open_.enter_context(closing(open_database(room))) for _ in range(WRITERS)]
         for writer in range(WRITERS):
             start_job(store, trails, f"durable-{writer}")
 
@@ -64,13 +65,12 @@ def durable_rows(location: Location, store: Store, room: Path) -> list[Row]:
 
         def one_fsync_an_entry(writer: int, number: int) -> None:
             with turn:
-                os.write(log, write_line("0" * 64, TS, str(writer), done(number)).line)
+                os.write(log, bind("0" * 64, entry(TS, str(writer), done(number))).line)
                 os.fsync(log)
 
         def one_transaction_an_entry(writer: int, number: int) -> None:
-            with turn:
-                line = write_line("0" * 64, TS, str(writer), done(number)).line
-                database.execute("INSERT INTO entry VALUES (?)", (line,))
+            line = bind("0" * 64, entry(TS, str(writer), done(number))).line
+            databases[writer].execute("INSERT INTO entry VALUES (?)", (line,))
 
         rates = rates_in_turn(ours, one_fsync_an_entry, one_transaction_an_entry)
         for writer in range(WRITERS):
@@ -78,15 +78,22 @@ def durable_rows(location: Location, store: Store, room: Path) -> list[Row]:
     os.close(log)
     return [
         Row("durable audit, 8 writers, against one fsync an entry", rates[0], rates[1], FSYNC_GOAL, True, "entries/s"),
-        Row("durable audit, 8 writers, against SQLite FULL", rates[0], rates[2], SQLITE_GOAL, True, "entries/s"),
+        Row(
+            "the same, against SQLite FULL, a connection each",
+            rates[0],
+            rates[2],
+            SQLITE_GOAL,
+            True,
+            "entries/s",
+        ),
     ]
 
 
 def open_database(room: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(room / "reference.db", isolation_level=None, check_same_thread=False)
+    database = sqlite3.connect(room / "reference.db", isolation_level=None, check_same_thread=False, timeout=60)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
-    database.execute("CREATE TABLE entry (line BLOB)")
+    database.execute("CREATE TABLE IF NOT EXISTS entry (line BLOB)")
     return database
 
 

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from phasegate.record.heads import outside_folder
@@ -27,7 +28,7 @@ from phasegate.rules.lifecycle import Workflow
 from phasegate.rules.trail import Action, Done, Source
 
 FEATURE, TS = "001-login", "2026-03-01T10:15:34Z"
-STEPS = ("write", "fsync", "rename", "unlink", "mkdir", "ftruncate")
+STEPS = ("write", "pwrite", "fsync", "fdatasync", "rename", "unlink", "mkdir", "ftruncate")
 
 
 def location_in(folder: Path) -> Location:
@@ -43,17 +44,17 @@ def kill_at(step: int) -> None:
             nonlocal taken
             taken += 1
             if taken == step:
-                if name == "write":
-                    descriptor, data = arguments
-                    call(descriptor, bytes(data)[: len(data) // 2])  # type: ignore[call-overload, arg-type]
+                if name in ("write", "pwrite"):
+                    descriptor, data, *position = arguments
+                    call(descriptor, bytes(data)[: len(data) // 2], *position)  # type: ignore[call-overload, arg-type]
                 os.kill(os.getpid(), signal.SIGKILL)
-            if name == "fsync":
+            if name in ("fsync", "fdatasync"):
                 return None  # what a killed process wrote stays, synced or not: the tests need not wait for the disk
             return call(*arguments, **options)
 
         return wrapped
 
-    for name in STEPS:
+    for name in filter(partial(hasattr, os), STEPS):
         setattr(os, name, dying(name, getattr(os, name)))
 
 

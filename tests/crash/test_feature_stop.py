@@ -17,7 +17,7 @@ from phasegate.engine.driver import drive
 from phasegate.engine.project import opened_store
 from phasegate.errors import StateConflict
 from phasegate.record.audit import verify
-from phasegate.record.lock import feature_holder
+from phasegate.record.lock import feature_holder, repository_lock
 from phasegate.workspace.saving import saved_work
 from support.caged import eventually, processes_with
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
@@ -114,6 +114,43 @@ def test_a_run_is_told_to_stop_while_a_command_of_the_project_runs(tmp_path: Pat
             process.kill()
     assert eventually(lambda: processes_with(token) == [])
     assert feature_holder(run.project.location.locks, SLUG) is None
+
+
+@pytest.mark.demand("W5.a", "W5.b")
+@pytest.mark.parametrize("how", SIGNALS)
+def test_a_run_that_waits_for_the_merge_of_another_feature_is_told_to_stop_and_goes_on_later(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    run = make_feature_run(tmp_path)
+    run.play(*SCENARIO[1:2], *SCENARIO[3:7], *SCENARIO[8:])
+    assert run.run(*BEGIN).returncode == 0
+    locks, before = run.project.location.locks, run.git("rev-parse", "main")
+    with repository_lock(locks, "merge-into-main"):
+        argv = run.argv("complete")
+        with subprocess.Popen(argv, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                held = locks / "merge-into-main.lock"
+                assert eventually(lambda: has_open(process.pid, held) or process.poll() is not None, within_s=120)
+                assert process.poll() is None, process.communicate()
+                process.send_signal(how)
+                _, said = process.communicate(timeout=60)
+            finally:
+                process.kill()
+    assert process.returncode == 130
+    assert f"{SLUG} is stopped" in said
+    assert (run.git("rev-parse", "main"), feature_holder(locks, SLUG)) == (before, None)
+    jobs = len(run.jobs())
+    assert run.run("run", "--merge").returncode == 0
+    assert "bye.py" in run.git("ls-tree", "--name-only", "main")
+    assert len(run.jobs()) == jobs, "no agent is asked again"
+    assert verify(run.project.location).problems == ()
+
+
+def has_open(pid: int, path: Path) -> bool:
+    """Whether a process has a file open."""
+    with suppress(OSError):
+        return any(entry.is_symlink() and entry.readlink() == path for entry in Path(f"/proc/{pid}/fd").iterdir())
+    return False
 
 
 @pytest.mark.demand("W5.a", "W4.e", "W4.h")

@@ -374,6 +374,19 @@ def test_a_success_response_with_exit_status_1_is_no_success(tmp_path: Path) -> 
     assert "exit status 1" in blocked(project)[0]
 
 
+@pytest.mark.demand("D5.e")
+def test_why_a_program_failed_is_told_in_its_own_last_words(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.play(turn("implement", {"run": "printf 'warming up\\nno licence\\033[2J found\\n\\n' >&2"}, {"exit": 3}))
+    reason, remediation = blocked(project)
+    assert reason == r"exit status 3: no licence\x1b[2J found"
+    (job,) = project.jobs()
+    assert f"audit show --job {job.id}" in remediation
+    assert project.command("audit", "show", "--job", job.id).stdout.splitlines()[-1] == (
+        f"what it wrote: .phasegate/jobs/{job.id}/stderr.log"
+    )
+
+
 @pytest.mark.demand("D6.a", "D6.b", "D6.g", "D6.h", "D6.i")
 def test_a_scope_violation_blocks_until_a_person_allows_the_path(tmp_path: Path) -> None:
     project = make_project(tmp_path)

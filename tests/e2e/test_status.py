@@ -70,7 +70,7 @@ def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
     assert done.stdout.startswith("no workflow is active; begin one: phasegate run")
     data = json.loads(status(location.root, "--json").stdout)
     nothing = {"all": {"tokens": 0, "cost_usd": 0.0}}
-    assert data == {"workflow": None, "features": [], "blockers": [], "spent": nothing}
+    assert data == {"workflow": None, "features": [], "blockers": [], "ended": [], "spent": nothing}
 
 
 @pytest.mark.demand("W4.a")
@@ -113,6 +113,33 @@ def test_the_record_tells_of_the_workflow_its_gates_and_its_blocker(location: Lo
     told = json.loads(status(location.root, "--json").stdout)["workflow"]
     assert (told["stage"], told["reason"], told["phases"][0]["outcome"]) == ("blocked", "stuck", "passed")
     assert status(location.root, "--feature", "002-b").stdout.startswith("quick 002-b: completed")
+
+
+OVER = Workflow(FEATURE, "quick", "Add it", "release/2", "01-a", 0, "completed", 1)
+
+
+@pytest.mark.demand("W4.a")
+@pytest.mark.parametrize(
+    ("over", "where"),
+    [
+        (OVER._replace(merged="0123456789abcdef"), "merged into release/2 at 0123456789ab"),
+        (OVER._replace(base="\x1b[31m", merged="c0ffee"), "merged into \\x1b[31m at c0ffee"),
+        (OVER, "merged into release/2"),  # as early versions recorded it
+        (OVER._replace(type="test-run"), "not merged: a test-run changes nothing"),
+        (OVER._replace(stage="cancelled", reason="no need"), "not merged: it was cancelled"),
+    ],
+)
+def test_what_has_ended_says_whether_it_was_merged_into_what_and_as_which_commit(
+    location: Location, over: Workflow, where: str
+) -> None:
+    with open_record(location) as store:
+        store.append_now(FEATURE, TS, [workflow_changed(over)])
+    assert f"  {where}\n" in status(location.root, "--feature", FEATURE).stdout
+    assert status(location.root).stdout.splitlines()[1] == f"{FEATURE} is {over.stage}: {where}"
+    told = json.loads(status(location.root, "--feature", FEATURE, "--json").stdout)
+    assert (told["workflow"]["base"], told["workflow"]["merged"]) == (over.base, over.merged)
+    (ended,) = json.loads(status(location.root, "--json").stdout)["ended"]
+    assert (ended["feature"], ended["stage"], ended["merged"]) == (FEATURE, over.stage, over.merged)
 
 
 def test_an_old_view_does_not_revive_a_workflow_that_is_over(location: Location) -> None:

@@ -106,6 +106,38 @@ def test_a_commit_that_names_the_package_and_touches_nothing_of_it_is_no_evidenc
     assert len(told(root)["FR-AUTH-001"]["commits"]) == 1  # type: ignore[arg-type]
 
 
+def test_a_merge_counts_only_for_what_it_changed_itself(tmp_path: Path) -> None:
+    """What it only brings together is in its parents; how a conflict was solved is nowhere else."""
+    root = tmp_path / "repo"
+    task = {f"kitty-specs/{SLUG}/tasks/WP01.md": package(requirements=["FR-AUTH-001"])}
+    make_repository(root, {**FILES, SPEC_PATH: SPEC, **task})
+    git(root, "checkout", "-q", "-b", f"feat/{SLUG}")
+
+    def subjects() -> list[str]:
+        return [commit["subject"] for commit in told(root)["FR-AUTH-001"]["commits"]]  # type: ignore[attr-defined]
+
+    def change(branch: str, text: str) -> None:
+        git(root, "checkout", "-q", "-B", branch)
+        write(root, {"src/login.ts": text})
+        git(root, "add", "-A")
+        git(root, "commit", "-qm", "WP01: work" if branch == "work" else "Of others")
+
+    change("work", "one\n")
+    git(root, "checkout", "-q", f"feat/{SLUG}")
+    git(root, "merge", "-q", "--no-ff", "-m", f"WP01: merge into feat/{SLUG}", "work")
+    assert subjects() == ["WP01: work"]
+    change("others", "two\n")
+    git(root, "checkout", "-q", "work")
+    change("work", "three\n")
+    git(root, "checkout", "-q", f"feat/{SLUG}")
+    git(root, "merge", "-q", "--ff-only", "others")
+    git(root, "merge", "-q", "--no-commit", "-s", "ours", "work")
+    write(root, {"src/login.ts": "two and three\n"})
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "WP01: both")
+    assert subjects() == ["WP01: work", "WP01: work", "WP01: both"]
+
+
 def test_a_test_that_was_promised_and_is_not_there_is_no_test(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     front = package(files=["src/a.ts", "tests/a.ts"], requirements=["FR-AUTH-001"])
@@ -133,6 +165,11 @@ def test_requirements_come_from_the_specification_only(tmp_path: Path) -> None:
     make_repository(tmp_path / "repo", {f"kitty-specs/{SLUG}/tasks/WP01.md": package()})
     done = trace(tmp_path / "repo")
     assert (done.returncode, "has no spec.md" in done.stderr) == (2, True)
+    assert f"kitty-specs/{SLUG} was looked for in your files" in done.stderr
+    git(tmp_path / "repo", "branch", f"feat/{SLUG}")
+    head = git(tmp_path / "repo", "rev-parse", "HEAD")[:12]
+    assert f"was looked for in {head} (feat/{SLUG}, or its merge), your files" in trace(tmp_path / "repo").stderr
+    git(tmp_path / "repo", "branch", "-qD", f"feat/{SLUG}")
     write(tmp_path / "repo", {SPEC_PATH: "# Nothing is required\n"})
     assert trace(tmp_path / "repo", "--check").returncode == 1
     assert trace(tmp_path / "repo").returncode == 0

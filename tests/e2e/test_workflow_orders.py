@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -182,6 +183,28 @@ def test_escalate_resolve_and_cancel_tell_why_and_keep_the_branches(tmp_path: Pa
     assert project.state() is None
     assert project.left_over() == set()
     expect_refusal(project.call("cancel", "--reason", "x"), 4, "no workflow is active")
+
+
+@pytest.mark.demand("W4.b", "W3.e")
+def test_no_round_of_a_phase_has_the_number_of_another_also_after_resolve(tmp_path: Path) -> None:
+    project = note_project(tmp_path, "[run]\nmax_revisions = 2\n")
+    project.play(*(says("challenge", "NEEDS_REVISION", round=n) for n in (1, 2, 3)), WRITES, *APPROVES, ARCHIVES)
+    stopped = project.call("run", "note", DESCRIPTION)
+    assert (stopped.code, "all 2 rounds are used up" in stopped.stderr) == (1, True)
+    assert project.call("resolve", "leave out the login").code == 0
+    assert project.call("status").stdout.startswith(f"note {SLUG}: Phase 01 - Requirements, round 3\n")
+    done = project.call("run")
+    assert done.code == 0, done.stderr
+    told = [line for line in (stopped.stderr + done.stderr).splitlines() if ", plan by " in line]
+    assert told == [f"01-requirements: round {n}, plan by actor" for n in (1, 2, 3, 4)]
+    assert [job.round for job in project.jobs() if job.phase == "challenge"] == [1, 2, 3, 4]
+    assert [gate.round for gate in project.gates() if gate.phase == "01-requirements"] == [1, 2, 3, 4]
+    shown = [re.findall(r"- round: (\d of \d)", prompt) for prompt in project.prompts("plan")]
+    assert shown == [["1 of 2"], ["2 of 2"], ["3 of 4"], ["4 of 4"]]
+    third = project.prompts("plan")[2]
+    assert "findings-2.md" in third
+    assert "A person decided: leave out the login" in third
+    assert "the first round" not in third
 
 
 @pytest.mark.demand("W4.f", "W4.g", "W4.e")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -262,6 +263,20 @@ def test_a_workflow_of_the_users_own_runs_with_its_noun_its_commands_and_its_doc
     assert project.branches() == {"main"}
 
 
+@pytest.mark.demand("D15.d")
+def test_a_merged_feature_whose_folder_is_not_delivered_is_traced(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path, config="[run]\ndeliver_feature_folder = false\n")
+    done = project.call("run", "quick", DESCRIPTION, "--merge")
+    assert done.code == 0, done.stderr
+    assert not [path for path in project.files_of("main") if path.startswith("kitty-specs")]
+    traced = project.call("trace", "--check", "--json")
+    assert traced.code == 0, traced
+    assert project.call("trace", "--check", "--json", "--feature", SLUG) == traced
+    (one,) = json.loads(traced.stdout)["requirements"]
+    assert (one["id"], one["packages"], one["missing"]) == ("FR-BYE-001", ["WP01", "WP02"], [])
+    assert [test["path"] for test in one["tests"]] == ["test_bye.py"]
+
+
 @pytest.mark.demand("W1.h", "W1.j", "W6.f", "N1.i")
 def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge(tmp_path: Path) -> None:
     project = make_feature_project(tmp_path)
@@ -278,9 +293,13 @@ def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge
     )
     assert f"the work is on feat/{SLUG}" in done.stderr
     assert "then: phasegate complete" in done.stderr
+    assert "merged into" not in project.command("status").stdout
     merged = project.command("run", "--merge")
     assert merged.code == 0, merged.stderr
     expect_blocks(merged, COMPLETED)
+    commit = project.git("rev-parse", "main")
+    assert f"  merged into main at {commit[:12]}\n" in project.command("status", "--feature", SLUG).stdout
+    assert f'"merged": "{commit}"' in project.command("status", "--feature", SLUG, "--json").stdout
     expect_end(project, "quick")
 
 

@@ -26,8 +26,8 @@ from phasegate.record.row_events import job_started
 from phasegate.record.rows import Job
 from phasegate.record.trails import Trails
 from phasegate.rules.chain import Link, entry_hash, first_break, origin
+from phasegate.rules.trail import bind, entry, read_lines
 from phasegate.rules.trail import origin as trail_origin
-from phasegate.rules.trail import read_lines, write_line
 from support.record import (
     FEATURE,
     STORE_ID,
@@ -118,7 +118,7 @@ def test_nobody_goes_on_from_an_attacked_chain_unless_its_end_is_the_written_one
 
 
 def forged(previous: str, number: int) -> bytes:
-    return write_line(previous, TS, "job-a", wrote("forged.py", number)).line
+    return bind(previous, entry(TS, "job-a", wrote("forged.py", number))).line
 
 
 def hash_of(line: bytes) -> str:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate.rules.chain import Entry, Head, Link, entry_hash, first_break, origin
-from phasegate.rules.trail import Action, Done, Source, read_lines, write_line
+from phasegate.rules.trail import Action, Done, Source, bind, entry, read_lines
 from phasegate.rules.trail import origin as trail_origin
 
 START = origin("store")
@@ -77,7 +77,7 @@ def test_any_changed_byte_of_a_trail_is_found_and_its_line_named(
     start = previous = trail_origin("f", "j")
     lines = []
     for fields in records:
-        line, previous = write_line(previous, "now", "j", Done("a", Action.COMMIT, Source.DERIVED, fields))
+        line, previous = bind(previous, entry("now", "j", Done("a", Action.COMMIT, Source.DERIVED, fields)))
         assert line.count(b"\n") == 1
         assert json.loads(line)["action"] == "commit"
         lines.append(line)

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.decide import apply, decide, open_packages
+from phasegate.rules.decide import apply, decide
 from phasegate.rules.feature_events import (
     Completed,
     GateChecked,
@@ -25,6 +25,7 @@ from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import Work
+from phasegate.rules.step_outcomes import open_packages
 from phasegate.rules.work_package import State
 from support.feature_model import ORDERS, World, after, anything, begin, is_earned, key, outcomes
 

@@ -58,7 +58,7 @@ class Life(RuleBasedStateMachine):
             else:
                 assert self.now.reason
                 assert self.now.stage is not Stage.GATE_PASSED
-            if outcome is Outcome.FAILED and self.before.round >= LIMIT:
+            if outcome is Outcome.FAILED and self.before.round - self.before.rounds_before >= LIMIT:
                 assert self.now.stage is Stage.BLOCKED
 
     @rule()
@@ -87,6 +87,8 @@ class Life(RuleBasedStateMachine):
             assert self.before.stage is Stage.BLOCKED
             assert self.now.stage is self.before.blocked_at
             assert self.now.stage is not Stage.GATE_PASSED or self.now.index in self.passed
+            again = self.now.stage is Stage.WORKING
+            assert self.now.round == self.before.round + again, "no number comes twice in a phase"
 
     @rule(reason=st.sampled_from(["", " ", "no longer wanted"]))
     def be_cancelled(self, reason: str) -> None:
@@ -100,7 +102,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def the_round_stays_within_the_limit(self) -> None:
-        assert 1 <= self.now.round <= LIMIT
+        assert 1 <= self.now.round - self.now.rounds_before <= LIMIT
 
     @invariant()
     def every_phase_behind_us_passed_its_gate(self) -> None:

@@ -78,6 +78,12 @@ def _foreign(run: Run) -> Iterator[Happened]:
     yield Validated("another-commit")
 
 
+def applied(run: Run, event: Happened) -> Run:
+    """The run after an event, its rounds counted from a person's last answer: nothing is decided by the number."""
+    after = apply(run, event)
+    return msgspec.structs.replace(after, round=after.round - after.rounds_before, rounds_before=0)
+
+
 def reachable(limits: Limits) -> dict[Run, Path]:
     """Every state that any sequence of events leads to, with one sequence that does. Resolving starts afresh once."""
     found: dict[Run, Path] = {Run(limits=limits): ()}
@@ -85,7 +91,7 @@ def reachable(limits: Limits) -> dict[Run, Path]:
     while todo:
         run = todo.pop()
         for event in answers(run):
-            after = apply(run, event)
+            after = applied(run, event)
             if after not in found:
                 found[after] = (*found[run], event)
                 todo.append(after)
@@ -138,7 +144,7 @@ def test_what_comes_late_or_from_elsewhere_changes_nothing(states: dict[Run, Pat
 
 def test_no_state_is_a_dead_end(states: dict[Run, Path]) -> None:
     """Every unfinished state moves on, whatever the outcome, and the end can be reached from everywhere."""
-    after = {run: {apply(run, event) for event in answers(run)} - {run} for run in states}
+    after = {run: {applied(run, event) for event in answers(run)} - {run} for run in states}
     finished = {run for run in states if run.state is State.DONE and run.step is Step.STOP}
     assert all(after[run] for run in states.keys() - finished)
     safe = set(finished)
@@ -191,7 +197,8 @@ def test_a_blocked_package_says_why_and_what_to_do(states: dict[Run, Path]) -> N
 
 def test_the_journal_alone_tells_where_a_package_stands(states: dict[Run, Path]) -> None:
     for run, path in states.items():
-        assert fold(path, run.limits) == run
+        told = fold(path, run.limits)
+        assert applied(told, JobEnded("nobody's", End.DONE)) == run
 
 
 @pytest.mark.demand("D12.b")
@@ -200,6 +207,19 @@ def test_findings_go_back_to_the_next_round() -> None:
     path += [JobStarted("r", "review", 1), JobEnded("r", End.DONE), Reviewed(Verdict.NEEDS_CHANGES, "name is wrong")]
     run = fold(path, Limits())
     assert (run.state, run.step, run.round, run.findings) == (State.DOING, Step.IMPLEMENT, 2, "name is wrong")
+
+
+@pytest.mark.demand("D12.c")
+def test_after_a_persons_answer_all_rounds_are_there_again_and_their_numbers_go_on() -> None:
+    run, seen = Run(limits=Limits(rounds=2)), []
+    for event in (Prepared("b"), *[Resolved("mended"), Prepared("b")] * 2):
+        run = apply(run, event)
+        while run.step is Step.IMPLEMENT:
+            seen.append((run.round, run.last_round))
+            run = apply(apply(run, JobStarted("j", "implement", run.round)), JobEnded("j", End.DONE))
+            run = apply(run, Harvested())
+    assert seen == [(1, 2), (2, 2), (3, 4), (4, 4), (5, 6), (6, 6)]
+    assert run.reason.startswith("all 2 review cycles are used up")
 
 
 @pytest.mark.demand("D11.e")

@@ -161,10 +161,16 @@ def is_earned(world: World, event: GateChecked) -> bool:
 
 
 def _without_texts(feature: Feature) -> Feature:
-    workflow = msgspec.structs.replace(feature.workflow, reason=feature.workflow.reason and "reason")
+    """Texts are cut, and rounds counted from a person's last answer: nothing is decided by the number itself."""
+    own = feature.workflow
+    workflow = msgspec.structs.replace(
+        own, reason=own.reason and "reason", round=own.round - own.rounds_before, rounds_before=0
+    )
     return msgspec.structs.replace(
         feature,
         workflow=workflow,
+        archive_round=feature.archive_round - feature.archive_rounds_before,
+        archive_rounds_before=0,
         report=feature.report and "report",
         findings=feature.findings and "findings",
         remediation=feature.remediation and "remediation",

@@ -140,8 +140,50 @@ def test_after_a_gate_that_stopped_resolve_begins_the_phase_with_the_persons_wor
     blocked = after(*WRITTEN, *job("challenge", Verdict.REJECTED), GateChecked(("spec.md",)), plan=(PLANNING,))
     feature = apply(blocked, Resolved("leave out the login"))
     assert feature is not None
-    assert (step_of(feature), feature.workflow.round) == (Step.WRITE, 1)
+    assert (step_of(feature), feature.workflow.round) == (Step.WRITE, 2)
     assert feature.findings.endswith("A person decided: leave out the login")
+
+
+@pytest.mark.demand("W4.b", "W3.e")
+def test_after_a_persons_answer_all_rounds_are_there_again_and_their_numbers_go_on() -> None:
+    one_round = (*WRITTEN, *job("challenge", Verdict.NEEDS_REVISION), GateChecked(("spec.md",)))
+    used_up = (*one_round, Retried(), *one_round)
+    feature = after(*used_up, Resolved("try again"), *used_up, plan=(PLANNING,), limits=Limits(revisions=2))
+    assert (feature.workflow.stage, feature.round, feature.last_round) == (Stage.BLOCKED, 4, 4)
+    assert feature.workflow.reason.endswith("all 2 rounds are used up")
+    going_on = apply(feature, Resolved("once more"))
+    assert going_on is not None
+    assert (going_on.round, going_on.last_round) == (5, 6)
+    passed = (*WRITTEN, *job("challenge"), GateChecked(("spec.md",)), Advanced())
+    then = after(*used_up, Resolved("ok"), *passed, plan=(PLANNING, REVIEW), limits=Limits(revisions=2))
+    assert (then.phase, then.round, then.last_round) == (REVIEW, 1, 2)
+
+
+@pytest.mark.demand("W4.b")
+def test_the_archivist_is_asked_in_a_new_round_after_a_persons_answer_and_not_after_a_merge_that_failed() -> None:
+    asked = (*PLANNED, CompletionAsked())
+    no = job("archive", Verdict.NEEDS_CHANGES, "no entry")
+    stopped = after(*asked, *no, *no, plan=(PLANNING,), limits=Limits(revisions=2))
+    assert (stopped.workflow.stage, stopped.round) == (Stage.BLOCKED, 2)
+    feature = apply(stopped, Resolved("it is fine"))
+    assert feature is not None
+    assert (step_of(feature), feature.round, feature.last_round) == (Step.ARCHIVE, 3, 4)
+    blocked = after(*asked, *job("archive"), Written("c"), NotMerged("dirty"), plan=(PLANNING,))
+    going_on = apply(blocked, Resolved("committed"))
+    assert going_on is not None
+    assert (step_of(going_on), going_on.round) == (Step.MERGE, 1)
+
+
+@pytest.mark.demand("W4.b", "W7.e")
+def test_after_a_persons_answer_a_review_looks_again_before_anything_is_mended() -> None:
+    done = (Planned({"WP01": ()}), PackageStarted("WP01"), PackageEnded("WP01", State.DONE), Reported("c"))
+    built = (*done, GateChecked(("IMPLEMENTATION.md",)), Advanced())
+    bad = (*job("review", Verdict.MAJOR_ISSUES), Reported("c"), GateChecked(("REVIEW-08.md",)))
+    feature = after(*built, *bad, Resolved("mended by hand"), plan=(PACKAGES, REVIEW))
+    assert (step_of(feature), feature.round) == (Step.REVIEW, 2)
+    poor = (*job("review", Verdict.NEEDS_CHANGES), Reported("c"), GateChecked(("REVIEW-08.md",)), Retried())
+    again = after(*built, *bad, Resolved("mended by hand"), *poor, plan=(PACKAGES, REVIEW))
+    assert (step_of(again), again.round) == (Step.MEND, 3)
 
 
 @pytest.mark.demand("W4.b")

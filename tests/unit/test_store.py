@@ -19,8 +19,8 @@ from phasegate.record.audit import verify
 from phasegate.record.location import Location
 from phasegate.record.lock import feature_holder, feature_lock, repository_lock
 from phasegate.record.reader import Reader, read_store
-from phasegate.record.row_events import job_ended, job_started, package_changed
-from phasegate.record.rows import Event, Job, Package
+from phasegate.record.row_events import job_ended, job_started, package_changed, workflow_changed
+from phasegate.record.rows import Event, Job, Package, Workflow
 from phasegate.record.schema import SCHEMA, Schema
 from phasegate.record.store import MovedOn, open_store
 from support.growth import assert_grows_no_faster_than_its_input
@@ -344,7 +344,19 @@ def test_a_state_directory_that_cannot_be_written_is_named(location: Location) -
 
 # --- versions -------------------------------------------------------------------------------------------------------
 
-NEXT = Schema(2, SCHEMA.create + "CREATE TABLE added (x);", {1: "CREATE TABLE added (x); INSERT INTO added VALUES (7)"})
+LATER = SCHEMA.version + 1
+NEXT = Schema(LATER, SCHEMA.create + "CREATE TABLE added (x);", {SCHEMA.version: "INSERT INTO added VALUES (7)"})
+# What the first version of the store did not have yet.
+AGED = """
+DROP TABLE workflow; DROP TABLE gate;
+ALTER TABLE job DROP COLUMN tokens; ALTER TABLE job DROP COLUMN cost_usd; ALTER TABLE job DROP COLUMN retry_at_s;
+"""
+
+
+def age(location: Location, version: int = 1) -> None:
+    """Turn a store into one as the first version made it."""
+    with closing(sqlite3.connect(location.store)) as connection:
+        connection.executescript(f"{AGED} PRAGMA user_version = {version};")
 
 
 def test_an_older_store_is_moved_on_after_a_backup(location: Location) -> None:
@@ -356,26 +368,74 @@ def test_an_older_store_is_moved_on_after_a_backup(location: Location) -> None:
         append_numbers(store, [1])
     with closing(sqlite3.connect(location.store)) as connection:
         assert connection.execute("SELECT x FROM added").fetchone() == (7,)
-    backup = location.store.with_name("store.db.version-1")
+    backup = location.store.with_name(f"store.db.version-{SCHEMA.version}")
     with closing(sqlite3.connect(backup)) as connection:
         assert connection.execute("SELECT count(*) FROM event").fetchone() == (len(links),)
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA.version,)
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_store_of_the_first_version_gets_the_tables_and_columns_that_it_lacks(
+    location: Location, write: bool
+) -> None:
+    make_record(location)
+    age(location)
+    reader = open_record(location) if write else read_store(location)
+    assert reader is not None
+    with reader:
+        assert {row.id for row in reader.packages(FEATURE)} == {"WP01", "WP02"}
+        assert [job.tokens for job in reader.jobs(FEATURE)] == [0, 0]
+        assert (reader.workflows(), reader.gates(FEATURE)) == ([], [])
+    with open_record(location) as store:
+        over = Workflow(FEATURE, "quick", "x", "main", "01-a", 0, "completed", 1, merged="c0ffee")
+        store.append_now(FEATURE, TS, [workflow_changed(over), job_started(Job(FEATURE, "j", "", "plan", 1, "a", TS))])
+        assert store.workflows() == [over]
+    assert verify(location).ok
+    with closing(sqlite3.connect(location.store)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA.version,)
+
+
+@pytest.mark.parametrize("version", [0, SCHEMA.version])
+def test_a_store_of_this_version_that_lacks_a_table_is_damaged_and_not_mended(location: Location, version: int) -> None:
+    make_record(location)
+    age(location, version)
+    before = location.store.read_bytes()
+    with pytest.raises(StateConflict, match="damaged"):
+        open_record(location)
+    with pytest.raises(StateConflict, match="damaged"):
+        read_store(location)
+    assert location.store.read_bytes() == before
+
+
+def test_a_row_that_was_taken_out_of_an_older_store_is_found_after_it_is_moved_on(location: Location) -> None:
+    make_record(location)
+    age(location)
+    with closing(sqlite3.connect(location.store)) as connection, connection:
+        connection.execute("DROP TABLE package")
+    with open_record(location) as store:
+        assert store.packages(FEATURE) == []
+    assert [problem.where for problem in verify(location).problems] == [
+        f"package {FEATURE} WP01",
+        f"package {FEATURE} WP02",
+    ]
 
 
 def test_a_newer_store_is_refused_and_left_as_it_is(location: Location) -> None:
     with open_store(location, STORE_ID, TS, NEXT) as store:
         append_numbers(store, range(3))
     before = location.store.read_bytes()
-    with pytest.raises(StateConflict, match="version 2"):
+    with pytest.raises(StateConflict, match=f"made by a later version of phasegate .*{LATER}") as refused:
         open_record(location)
-    with pytest.raises(StateConflict, match="version 2"):
+    assert "damaged" not in refused.value.message
+    assert "newer phasegate" in str(refused.value.hint)
+    with pytest.raises(StateConflict, match="made by a later version"):
         read_store(location)
     assert location.store.read_bytes() == before
 
 
 def test_a_migration_that_fails_leaves_the_old_store(location: Location) -> None:
     make_record(location)
-    broken = Schema(2, "", {1: "CREATE TABLE added (x); INSERT INTO nowhere VALUES (1)"})
+    broken = Schema(LATER, SCHEMA.create, {SCHEMA.version: "INSERT INTO nowhere VALUES (1)"})
     with pytest.raises(StateConflict):
         open_store(location, STORE_ID, TS, broken)
     with open_record(location) as store:

@@ -112,6 +112,13 @@ def test_a_cancellation_has_its_own_block() -> None:
     assert last == Told("001-a: cancelled: enough", of("workflow-cancelled"))
 
 
+@pytest.mark.demand("N7.a")
+def test_a_start_says_how_the_feature_is_described_before_the_fixed_words_of_its_block() -> None:
+    (first,) = told(start=Started("001-a", "quick", PLAN, "main", "Add it,\nplease"))
+    assert first.line == "001-a: workflow quick begins with Phase 01 - Requirements, described as: Add it, please"
+    assert first.block == of("workflow-initialized")
+
+
 @pytest.mark.demand("N7.b")
 def test_a_workflow_that_starts_by_itself_has_no_block_at_its_start() -> None:
     (first,) = told(start=Started("001-a", "test-run", PLAN, "main"))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from phasegate.rules.trail import Action, Done, Source, origin, read_lines, write_line
+from phasegate.rules.trail import Action, Done, Source, bind, entry, origin, read_lines
 
 TS = "2026-03-01T10:15:34Z"
 START = origin("001-login", "3a6b8c9d")
@@ -26,7 +26,7 @@ def done(action: str = "exit", **fields: object) -> Done:
 def trail(length: int) -> list[bytes]:
     lines, previous = [], START
     for number in range(length):
-        line, previous = write_line(previous, TS, "3a6b8c9d", done("write_file", path=f"{number}.py", lines=number))
+        line, previous = bind(previous, entry(TS, "3a6b8c9d", done("write_file", path=f"{number}.py", lines=number)))
         lines.append(line)
     return lines
 
@@ -34,7 +34,7 @@ def trail(length: int) -> list[bytes]:
 @pytest.mark.demand("D13.a", "D13.b")
 @pytest.mark.parametrize(("action", "fields"), SEED_EXAMPLES, ids=[action for action, _ in SEED_EXAMPLES])
 def test_a_line_has_the_fields_of_the_specification_and_its_source(action: str, fields: dict[str, object]) -> None:
-    record = json.loads(write_line(START, TS, "3a6b8c9d", done(action, **fields)).line)
+    record = json.loads(bind(START, entry(TS, "3a6b8c9d", done(action, **fields))).line)
     expected = {"ts": TS, "actor": "agent:claude-code", "job": "3a6b8c9d", "action": action, **fields}
     assert list(record)[:4] == ["ts", "actor", "job", "action"]
     assert {name: record[name] for name in expected} == expected
@@ -46,7 +46,7 @@ def test_a_line_has_the_fields_of_the_specification_and_its_source(action: str, 
 @pytest.mark.demand("D13.a")
 def test_a_field_that_holds_a_newline_and_a_forged_line_stays_one_line() -> None:
     forged = 'x"}\n' + trail(1)[0].decode()
-    line, digest = write_line(START, TS, "3a6b8c9d", done("commit", message=forged))
+    line, digest = bind(START, entry(TS, "3a6b8c9d", done("commit", message=forged)))
     assert "\n".join(["{", forged, "}"]).count("\n") > 1, "control: put in raw, it would be several lines"
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
@@ -56,7 +56,7 @@ def test_a_field_that_holds_a_newline_and_a_forged_line_stays_one_line() -> None
 
 @pytest.mark.parametrize("text", ["\x00\x1b[2J\r", "\u2028\u2029\x85", "a\udc80b", "é\U0001f600"])
 def test_any_text_makes_one_readable_line(text: str) -> None:
-    line = write_line(START, TS, "3a6b8c9d", done("commit", message=text, files=[text])).line
+    line = bind(START, entry(TS, "3a6b8c9d", done("commit", message=text, files=[text]))).line
     assert len(line.decode("ascii").splitlines()) == 1
     assert not any(byte < 0x20 for byte in line[:-1])
     kept = json.loads(line)["message"]
@@ -66,7 +66,7 @@ def test_any_text_makes_one_readable_line(text: str) -> None:
 def test_a_field_cannot_stand_for_one_that_every_line_has() -> None:
     for name in ("ts", "actor", "job", "action", "source", "prev", "entry_hash"):
         with pytest.raises(ValueError, match=name):
-            write_line(START, TS, "3a6b8c9d", Done("a", Action.EXIT, Source.OBSERVED, {name: "forged"}))
+            bind(START, entry(TS, "3a6b8c9d", Done("a", Action.EXIT, Source.OBSERVED, {name: "forged"})))
 
 
 @pytest.mark.demand("D13.h", "D13.i")

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, Finished
 from phasegate.agents.reset_time import reset_time_s
 from phasegate.rules.retry import Fault, classify
+from phasegate.rules.visible_text import visible
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # what a shell says
+_LONGEST_QUOTE = 200
 
 
 class PlainReading:
@@ -53,7 +55,14 @@ def _failure(exit_status: int, stderr: str) -> tuple[Ending, str]:
     fault = classify(exit_status, stderr)
     endings = {Fault.PERMANENT: Ending.FAILED, Fault.RATE_LIMIT: Ending.RATE_LIMITED}
     kind = "" if fault is Fault.PERMANENT else f" ({fault})"
-    return endings.get(fault, Ending.TRANSIENT), f"exit status {exit_status}{kind}"
+    return endings.get(fault, Ending.TRANSIENT), f"exit status {exit_status}{kind}{_last_words(stderr)}"
+
+
+def _last_words(stderr: str) -> str:
+    """The last line of stderr: most programs say there why they failed."""
+    line = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
+    shown = line if len(line) <= _LONGEST_QUOTE else f"{line[:_LONGEST_QUOTE]}..."
+    return f": {visible(shown)}" if shown else ""
 
 
 def retry_at_s(finished: Finished) -> float | None:

@@ -20,6 +20,7 @@ from phasegate.rules.board import (
     board_lines,
     counts,
     phases_of,
+    whereabouts,
     workflow_lines,
     workflow_of,
 )
@@ -54,15 +55,19 @@ def answer(arguments: list[str]) -> int | None:
 def overview(folder: str, feature: str | None, *, everything: bool, as_json: bool) -> str:
     """The workflow, its phases and gates, the packages on a board, and what is blocked."""
     reader = _reader(folder)
-    workflow = _workflow(reader, folder, feature)
+    rows = reader.workflows() if reader else []
+    ended = [row for row in rows if row.stage in ENDED]
+    workflow = _workflow(reader, rows, folder, feature)
     boards = _boards(reader, feature or (workflow.feature if workflow else ""))
     if feature and not workflow and feature not in boards:
         known = ", ".join(reader.features()) if reader else ""
         raise ConfigError(f"nothing is recorded of feature {feature}", f"known are: {known or 'none yet'}")
     spent = _spent(reader, workflow.feature if workflow else next(iter(boards), None))
     if as_json:
-        return _json({**_as_data(workflow, boards), "spent": {name: one._asdict() for name, one in spent.items()}})
-    return "".join(f"{line}\n" for line in (*_lines(workflow, boards, everything), *_spent_lines(spent)))
+        used = {name: one._asdict() for name, one in spent.items()}
+        return _json({**_as_data(workflow, boards), "ended": [*map(_ended_data, ended)], "spent": used})
+    lines = _lines(workflow, ended, boards, everything)
+    return "".join(f"{line}\n" for line in (*lines, *_spent_lines(spent)))
 
 
 def of_package(folder: str, wanted: str, feature: str | None, *, as_json: bool) -> str:
@@ -112,9 +117,8 @@ def _json(data: object) -> str:
     return dumps(data) + "\n"
 
 
-def _workflow(reader: Reader | None, folder: str, feature: str | None) -> Workflow | None:
+def _workflow(reader: Reader | None, rows: list[WorkflowRow], folder: str, feature: str | None) -> Workflow | None:
     """The workflow that is asked about, else the active one that was moved last; else one that another tool wrote."""
-    rows = reader.workflows() if reader else []
     chosen = [row for row in rows if (row.feature == feature if feature else row.stage not in ENDED)]
     if reader and chosen:
         return _recorded(chosen[0], reader.gates(chosen[0].feature))
@@ -129,7 +133,7 @@ def _recorded(row: WorkflowRow, gates: list[Gate]) -> Workflow:
     keys = row.phases.split()
     phases = phases_of(keys, row.position, row.stage, {gate.phase: gate.outcome for gate in gates})
     texts = (row.stage, row.round, row.reason, row.remediation)
-    return Workflow(row.feature, row.type, row.description, *texts, keys[row.position], phases)
+    return Workflow(row.feature, row.type, row.description, *texts, keys[row.position], phases, row.base, row.merged)
 
 
 def _boards(reader: Reader | None, first: str) -> dict[str, list[Package]]:
@@ -141,9 +145,11 @@ def _boards(reader: Reader | None, first: str) -> dict[str, list[Package]]:
     return {slug: sorted(rows, key=lambda row: (len(row.id), row.id)) for slug, rows in found.items() if rows}
 
 
-def _lines(workflow: Workflow | None, boards: dict[str, list[Package]], everything: bool) -> Iterator[str]:
+def _lines(
+    workflow: Workflow | None, ended: list[WorkflowRow], boards: dict[str, list[Package]], everything: bool
+) -> Iterator[str]:
     style = _style()
-    yield from workflow_lines(workflow, style) if workflow else (_IDLE,)
+    yield from workflow_lines(workflow, style) if workflow else (_IDLE, *map(_ended_line, ended[:1]))
     if not boards:
         yield "no work packages are loaded"
         return
@@ -183,6 +189,14 @@ def _as_data(workflow: Workflow | None, boards: dict[str, list[Package]]) -> dic
     ]
     blockers = [row._asdict() for rows in boards.values() for row in rows if row.state == "BLOCKED"]
     return {"workflow": _workflow_data(workflow), "features": features, "blockers": blockers}
+
+
+def _ended_line(row: WorkflowRow) -> str:
+    return f"{visible(row.feature)} is {row.stage}: {whereabouts(row.type, row.stage, row.base, row.merged)}"
+
+
+def _ended_data(row: WorkflowRow) -> dict[str, str]:
+    return {"feature": row.feature, "type": row.type, "stage": row.stage, "base": row.base, "merged": row.merged}
 
 
 def _workflow_data(workflow: Workflow | None) -> dict[str, object] | None:

@@ -61,16 +61,18 @@ def _values(place: Workplace, run: Run, action: Action, job: str, share: Share |
         "JOB_ID": job,
         "FEATURE_FOLDER": f"{place.project.config.paths.features}/{package.feature_slug}/",
         "ROUND": str(action.round),
-        "ROUNDS": str(run.limits.rounds),
+        "ROUNDS": str(run.last_round),
         "DELIVERABLES": ", ".join(share.deliverables if share else package.deliverables.all) or "-",
         "SCOPE": ", ".join(place.scope(action.owed.agent_index).entries),
-        "NOTE": _note(action, share),
+        "NOTE": _note(run, action, share),
     }
 
 
-def _note(action: Action, share: Share | None) -> str:
+def _note(run: Run, action: Action, share: Share | None) -> str:
     """Why this run is asked for, if it is not the plain first one."""
-    parts = [note("first" if action.round == 1 else "revision", BEFORE=str(action.round - 1))]
+    parts = [note("first")] if action.round == 1 else []
+    if run.findings:
+        parts = [note("revision", BEFORE=str(action.round - 1))]
     if action.owed.reason:
         parts.append(note("again" if action.owed.asked_again else "retry", REASON=action.owed.reason))
     if share is not None:

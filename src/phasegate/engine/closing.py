@@ -30,7 +30,8 @@ def merge_feature(project: Project, slug: str, base: str, title: str) -> Merged 
     if not project.config.run.deliver_feature_folder:
         gone = {f"{branch.folder}/{name}": None for name in branch.documents()}
         branch.put(gone, f"archive: {branch.folder} is not delivered\n")
-    with repository_lock(project.location.locks, f"merge-into-{base.replace('/', '-')}", LONGEST_WAIT_S):
+    lock = f"merge-into-{base.replace('/', '-')}"
+    with repository_lock(project.location.locks, lock, LONGEST_WAIT_S, project.stop):
         for _ in range(_TRIES):
             done = _try_to_merge(project, branch, base, title)
             if done is not None:

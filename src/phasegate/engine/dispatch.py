@@ -123,7 +123,7 @@ class _Record:
     def show(self, agents: tuple[str, ...] | None = None) -> None:
         """Tell the watcher what is going on; without `agents`, those of the last time are still at work."""
         self._agents, run = self._agents if agents is None else agents, self.run
-        self._show(Progress(self._name, run.state, run.round, run.limits.rounds, run.step, self._agents))
+        self._show(Progress(self._name, run.state, run.round, run.last_round, run.step, self._agents))
 
 
 class _Dispatch:

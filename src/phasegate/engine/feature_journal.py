@@ -11,10 +11,11 @@ from phasegate.record.rows import Event, Gate
 from phasegate.record.rows import Workflow as WorkflowRow
 from phasegate.record.store import Store
 from phasegate.record.view import write_view
-from phasegate.rules.decide import apply, fold, judged
+from phasegate.rules.decide import apply, fold
 from phasegate.rules.feature_events import GateChecked, Happened
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage, Workflow
+from phasegate.rules.step_outcomes import judged
 
 HAPPENED = "workflow.happened"
 
@@ -106,7 +107,7 @@ class FeatureJournal:
 
 def _shown(feature: Feature) -> tuple[object, ...]:
     workflow = feature.workflow
-    return workflow.index, workflow.stage, workflow.round, workflow.reason, feature.remediation
+    return workflow.index, workflow.stage, workflow.round, workflow.reason, feature.remediation, feature.merged
 
 
 def _row(feature: Feature) -> Event:
@@ -125,5 +126,6 @@ def _row(feature: Feature) -> Event:
             feature.remediation,
             workflow.noun,
             now(),
+            feature.merged,
         )
     )

@@ -19,7 +19,7 @@ LONGEST_WAIT_S = 6 * 3600.0  # others check their merged trees meanwhile; a lock
 def merge(place: Workplace) -> Merged | NotMerged:
     """One package of a feature after the other: each checks its merged tree once, however many there are."""
     slug = place.package.feature_slug
-    with repository_lock(place.project.location.locks, f"merge-{slug}", LONGEST_WAIT_S):
+    with repository_lock(place.project.location.locks, f"merge-{slug}", LONGEST_WAIT_S, place.project.stop):
         for _ in range(MOST_TRIES):
             if (done := _try_to_merge(place)) is not None:
                 return done

@@ -20,7 +20,7 @@ from phasegate.record.store import Store
 from phasegate.record.trails import Trails
 from phasegate.record.view import write_view
 from phasegate.rules import lifecycle
-from phasegate.rules.decide import judged, take
+from phasegate.rules.decide import take
 from phasegate.rules.feature_events import (
     Advanced,
     Cancelled,
@@ -37,6 +37,7 @@ from phasegate.rules.finding import closest
 from phasegate.rules.gate import GateResult
 from phasegate.rules.lifecycle import Refusal, Stage
 from phasegate.rules.phase import Work, phase_of, required_artifacts
+from phasegate.rules.step_outcomes import judged
 from phasegate.rules.workflow import WORKFLOWS, workflow_noun
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import read_refs

@@ -39,7 +39,7 @@ def brief(project: Project, feature: Feature, step: Step, folder: Path, commit: 
         work=None,
         phase=role,
         workflow_phase=phase.key,
-        round=_round(feature),
+        round=feature.round,
         rounds=feature.limits.revisions,
         checkout=folder,
         document=None,
@@ -60,10 +60,6 @@ def _writable(branch: Branch, step: Step) -> tuple[str, ...]:
     return (CHANGELOG, branch.folder) if step is Step.ARCHIVE else (branch.folder,)
 
 
-def _round(feature: Feature) -> int:
-    return feature.archive_round if feature.closing else feature.workflow.round
-
-
 def _facts(branch: Branch, feature: Feature, step: Step) -> Mapping[str, str]:
     phase = feature.phase.key
     kind = "of_commands" if feature.phase.work is Work.COMMANDS else "whole_feature"
@@ -72,8 +68,8 @@ def _facts(branch: Branch, feature: Feature, step: Step) -> Mapping[str, str]:
         "PHASE": phase,
         "TYPE": feature.workflow.type,
         "FEATURE_FOLDER": f"{branch.folder}/",
-        "ROUND": str(_round(feature)),
-        "ROUNDS": str(feature.limits.revisions),
+        "ROUND": str(feature.round),
+        "ROUNDS": str(feature.last_round),
         "BASE": feature.base,
         "KIND": note(kind, PHASE=phase),
         "SCOPE": ", ".join(_writable(branch, step)),
@@ -83,8 +79,10 @@ def _facts(branch: Branch, feature: Feature, step: Step) -> Mapping[str, str]:
 
 def _notes(feature: Feature) -> Iterator[str]:
     """Why this run is asked for, if it is not the plain first one."""
-    before = str(_round(feature) - 1)
-    yield note("first") if _round(feature) == 1 else note("revision", BEFORE=before)
+    if feature.findings:
+        yield note("revision", BEFORE=str(feature.round - 1))
+    elif feature.round == 1:
+        yield note("first")
     if feature.asked_again or feature.retries:
         yield note("again" if feature.asked_again else "retry", REASON=feature.workflow.reason)
 
@@ -104,7 +102,7 @@ def _pieces(branch: Branch, feature: Feature, step: Step, commit: str) -> Iterat
     if step is Step.REVIEW and feature.report:
         yield Piece(Kind.REVISED, "evidence.md", feature.report)
     if feature.findings:
-        yield Piece(Kind.FINDINGS, f"findings-{max(1, _round(feature) - 1)}.md", feature.findings)
+        yield Piece(Kind.FINDINGS, f"findings-{feature.round - 1}.md", feature.findings)
 
 
 def _request(feature: Feature) -> str:

@@ -9,6 +9,7 @@ import random
 import time
 
 from phasegate.engine.crew import Crew
+from phasegate.engine.document_harvest import take_documents
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.feature_journal import FeatureJournal
 from phasegate.engine.harvesting import told
@@ -33,19 +34,15 @@ from phasegate.rules.retry import back_off_s
 from phasegate.rules.scope import Scope, judge
 from phasegate.rules.workflow import gate_name
 from phasegate.workspace.changes import Observation, TooMuch, observe
-from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.checkout import Assignment, find_checkout
 from phasegate.workspace.export import export
-from phasegate.workspace.harvest import Harvest, harvest
 from phasegate.workspace.log import blobs_of
 from phasegate.workspace.making import Terms
-from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
-from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.upkeep import Unsaved, drop_branch, remove_checkout, start_over, take_checkout
 
 LOOK_EVERY_S = 0.2  # whether somebody has cancelled
 LONGEST_NAP_S = 10.0
-_TRIES = 5
 
 
 class PhaseSteps:
@@ -172,7 +169,8 @@ class PhaseSteps:
             self._journal.record(Strayed(violations))
             return
         assert not isinstance(look, TooMuch)
-        self._take_over(checkout, look)
+        title = f"{self._assignment.work}: documents, round {self._feature.round}"
+        take_documents(self.branch, checkout, look, self._scope, title)
         removed = remove_checkout(checkout, self._project.signature(), keep_for_reuse=True)
         _expect_saved(removed)
         drop_branch(self._project.repository, self._assignment.branch, self.branch.name)
@@ -191,39 +189,6 @@ class PhaseSteps:
     def _scope(self) -> Scope:
         step = Step.ARCHIVE if self._feature.closing else Step.WRITE
         return write_scope(self._project, self.branch, step)
-
-    def _take_over(self, checkout: Checkout, look: Observation) -> None:
-        scope, work = self._scope, self._assignment.work
-        taken = harvest(
-            checkout,
-            look,
-            lambda path: scope.covers(path) and not scope.is_litter(path),
-            committer=self._project.signature(),
-            title=f"{work}: documents, round {self._feature.workflow.round}",
-        )
-        if not isinstance(taken, Harvest):
-            raise StateConflict(f"the documents could not be taken over: {taken}", "run again")
-        if not self.branch.take_in(taken.tip):
-            self._merge_in()
-
-    def _merge_in(self) -> None:
-        """Somebody moved the feature's branch meanwhile: both histories are kept."""
-        repository, source, target = self._project.repository, self._assignment.branch, self.branch.name
-        for _ in range(_TRIES):
-            made = prepare_merge(repository, source, target, f"merge {source}\n", self._project.signature())
-            if isinstance(made, Conflict):
-                raise StateConflict(
-                    f"{source} and {target} changed the same files: {', '.join(made.paths)}",
-                    f"merge {source} into {target} by hand, then run again",
-                )
-            if isinstance(made, AlreadyMerged):
-                return
-            finished = finish_merge(repository, made)
-            if isinstance(finished, AlreadyMerged):
-                return
-            if isinstance(finished, Obstacle):
-                raise StateConflict(f"{target} cannot be moved: {finished.reason}", f"look into {finished.folder}")
-        raise StateConflict(f"{target} keeps moving", "run again")
 
     # --- what we do ourselves
 

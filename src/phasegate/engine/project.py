@@ -31,7 +31,7 @@ class Project(NamedTuple):
 
     @property
     def jobs(self) -> Path:
-        return self.location.folder / "jobs"
+        return self.location.jobs
 
     @property
     def worktrees(self) -> Path:

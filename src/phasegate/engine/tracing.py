@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from phasegate.record.reader import Reader, read_store
 from phasegate.record.state_file import find_state, read_state
 from phasegate.rules.board import workflow_of
 from phasegate.rules.feature import SPEC, Feature
-from phasegate.rules.feature_events import Merged
+from phasegate.rules.feature_events import Happened, Merged, Written
 from phasegate.rules.planning import kind_of
 from phasegate.rules.trace import Commit, Traced, Work, trace
 from phasegate.rules.work_package import WorkPackage, slug_is_safe
@@ -45,11 +45,16 @@ class Report(NamedTuple):
 def trace_feature(project: Project, slug: str) -> Report:
     """Follow the requirements of a feature."""
     reader = read_store(project.location)
-    branches = _branches(project, slug, reader)
-    feature = _documents(project, slug, branches.get(f"feat/{slug}"))
+    events = _events(reader, slug)
+    branches = _branches(project, slug, events)
+    commits = _with_documents(project, slug, branches, events)
+    feature = _documents(project, slug, commits)
     if feature.spec is None:
+        looked = ", ".join([*(f"{commit[:12]} ({what})" for commit, what in commits.items()), "your files"])
+        folder = f"{project.config.paths.features}/{slug}"
         raise ConfigError(
-            f"{slug} has no {SPEC}: it is where requirements are", f"write {slug}/{SPEC}, see `spec check`"
+            f"{slug} has no {SPEC}: it is where requirements are; {folder} was looked for in {looked}",
+            f"write {folder}/{SPEC}, see `spec check`",
         )
     packages = [reading.package for reading in feature.packages.values() if reading.package]
     began = beginnings(reader, slug) if reader else {}
@@ -77,34 +82,58 @@ def choose_feature(project: Project, wanted: str | None) -> str:
 
 
 def _known(project: Project) -> list[str]:
+    """The features of which there is a folder, a branch, or a workflow on record: a merged one may have only that."""
     folders = [path.name for path in project.features.iterdir() if path.is_dir()] if project.features.is_dir() else []
     branches = [ref.removeprefix(f"{BRANCHES}feat/") for ref in read_refs(project.repository, f"{BRANCHES}feat/")]
-    return sorted({name for name in (*folders, *branches) if slug_is_safe(name)})
+    return sorted({name for name in (*folders, *branches, *_recorded(project)) if slug_is_safe(name)})
 
 
-def _branches(project: Project, slug: str, reader: Reader | None) -> dict[str, str]:
+def _recorded(project: Project) -> list[str]:
+    reader = read_store(project.location)
+    if reader is None:
+        return []
+    with reader:
+        return [row.feature for row in reader.workflows()]
+
+
+def _events(reader: Reader | None, slug: str) -> list[Happened]:
+    return [read_happened(one.payload) for one in reader.events(slug) if one.kind == HAPPENED] if reader else []
+
+
+def _branches(project: Project, slug: str, events: Iterable[Happened]) -> dict[str, str]:
     """The branches of a feature. Those of a merged one are gone: then the merge stands for them."""
     refs = read_refs(project.repository, f"{BRANCHES}feat/{slug}", f"{BRANCHES}feat/{slug}-WP*")
     found = {ref.removeprefix(BRANCHES): commit for ref, commit in refs.items()}
-    merged = _merged_at(reader, slug) if reader else None
+    merged = next((event.commit for event in events if isinstance(event, Merged)), None)
     if merged and f"feat/{slug}" not in found and commit_of(project.repository, merged):
         found[f"feat/{slug}"] = merged
     return found
 
 
-def _merged_at(reader: Reader, slug: str) -> str | None:
-    events = (read_happened(one.payload) for one in reader.events(slug) if one.kind == HAPPENED)
-    return next((event.commit for event in events if isinstance(event, Merged)), None)
+def _with_documents(
+    project: Project, slug: str, branches: Mapping[str, str], events: Iterable[Happened]
+) -> dict[str, str]:
+    """The commits that may have the feature's folder, and what each is. A merge has none where it is not delivered."""
+    head = branches.get(f"feat/{slug}")
+    written = [event.commit for event in events if isinstance(event, Written)]
+    found = {head: f"feat/{slug}, or its merge"} if head else {}
+    if written and commit_of(project.repository, written[-1]):
+        found.setdefault(written[-1], "its documents, as they were written last")
+    return found
 
 
-def _documents(project: Project, slug: str, head: str | None) -> Feature:
-    """The feature's folder: on its branch, where agents write it, else in the person's files."""
+def _documents(project: Project, slug: str, commits: Iterable[str]) -> Feature:
+    """The feature's folder: in the first commit that has its specification, else in the person's files."""
     below = f"{project.config.paths.features.rstrip('/')}/{slug}/"
-    blobs = blobs_of(project.repository, head) if head else {}
-    found = {path.removeprefix(below): blob for path, blob in blobs.items() if path.startswith(below)}
-    wanted = {path: blob for path, blob in found.items() if is_document(path)}
-    if SPEC not in wanted:
-        return read_feature(project.features / slug)
+    for commit in commits:
+        blobs = blobs_of(project.repository, commit)
+        found = {path.removeprefix(below): blob for path, blob in blobs.items() if path.startswith(below)}
+        if SPEC in found:
+            return _read(project, slug, {path: blob for path, blob in found.items() if is_document(path)})
+    return read_feature(project.features / slug)
+
+
+def _read(project: Project, slug: str, wanted: Mapping[str, str]) -> Feature:
     contents = read_blobs(project.repository.place(), wanted.values())
     with tempfile.TemporaryDirectory() as room:
         folder = Path(room) / slug

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import suppress
 from itertools import count
@@ -22,6 +23,22 @@ def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def write_all_at(descriptor: int, data: bytes, position: int) -> None:
+    """Write every byte from a position on, in as many calls as the system needs."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, position)
+        view, position = view[written:], position + written
+
+
+def sync_data(descriptor: int) -> None:
+    """Make a file's bytes durable, and of what describes it only what is needed to read them."""
+    if sys.platform == "darwin":
+        os.fsync(descriptor)
+    else:
+        os.fdatasync(descriptor)
 
 
 def cut_torn_line(descriptor: int) -> int:

@@ -1,4 +1,4 @@
-"""One fsync for many threads: whoever comes first writes out what all have brought."""
+"""One fsync for many threads: whoever completes a batch writes out what all have brought."""
 
 from __future__ import annotations
 
@@ -21,88 +21,82 @@ class _Batch(Generic[T]):
 
 
 class GroupCommit(Generic[T]):
-    """Hands items to `write_out` in batches, in the order in which they were prepared.
+    """Hands items to `write_out` in batches, in the order in which they came.
 
-    `write_out` gets the items and a function, to be called when they are durable: then the threads that brought them go
-    on, while it may finish what nobody waits for. The next batch begins when it has returned. After a failed batch
-    nothing is written any more: what follows it must not claim to be durable.
+    The threads of the last batch are likely to come back: a batch waits a moment for as many. The last of them writes
+    it; the first that waits looks at the clock, and writes it if the others do not come. After a failed batch nothing
+    is written any more: what follows it must not claim to be durable.
     """
 
-    def __init__(self, write_out: Callable[[list[T], Callable[[], None]], None]) -> None:
+    def __init__(self, write_out: Callable[[list[T]], None]) -> None:
         self._write_out = write_out
         self._mutex = Lock()
         self._pending: _Batch[T] = _Batch()
-        self._leading = False  # a thread gathers or writes a batch
-        self._last_size = 1
-        self._gathered = _taken()
+        self._writing = False
+        self._expected = 1
         self._failed: BaseException | None = None
 
-    def submit(self, prepare: Callable[[], T]) -> None:
-        """Prepare an item, one thread at a time, and have it made durable. Raises what that raised."""
+    def submit(self, item: T) -> None:
+        """Have an item written out. Raises what that raised."""
+        gate = _taken()
         with self._mutex:
             mine = self._pending
-            mine.items.append(prepare())
-            leads, self._leading = not self._leading, True
-            gate = _taken()
-            if not leads:
-                mine.waiting.append(gate)
-                if len(mine.items) == self._last_size and self._gathered.locked():
-                    self._gathered.release()
-        if leads or self._waited_to_lead(mine, gate):
-            self._lead(mine)
+            mine.items.append(item)
+            first = not (self._writing or mine.waiting)
+            mine.waiting.append(gate)
+            leads = self._begins(mine)
+        if leads:
+            self._commit(mine)
+        else:
+            self._wait(mine, gate, first)
         if mine.error:
             raise mine.error
 
-    def _waited_to_lead(self, mine: _Batch[T], gate: Lock) -> bool:
-        """Wait until the batch is done, or until it is this thread's turn to write it."""
-        try:
-            gate.acquire()
-        except BaseException:  # interrupted: the others must not wait for us
-            with self._mutex:
-                chosen = gate not in mine.waiting and not mine.done
-            if chosen:
-                self._lead(mine)
-            raise
-        return not mine.done
+    def _begins(self, mine: _Batch[T], late: bool = False) -> bool:
+        """Whether the batch is to be written now; then it takes no more items, and it is on the caller to write it."""
+        if self._writing or self._pending is not mine or not (late or len(mine.items) >= self._expected):
+            return False
+        self._writing, self._pending = True, _Batch()
+        return True
 
-    def _lead(self, mine: _Batch[T]) -> None:
-        """Wait a moment for the threads of the last batch, as they are likely to come back; then write."""
+    def _wait(self, mine: _Batch[T], gate: Lock, first: bool) -> None:
         try:
-            if len(mine.items) < self._last_size:
-                self._gathered.acquire(timeout=LONGEST_GATHERING_S)
-        finally:
+            if not first:
+                gate.acquire()
+            self._see_through(mine, gate)
+        except BaseException:  # interrupted: the others must not wait for us
+            self._see_through(mine, gate)
+            raise
+
+    def _see_through(self, mine: _Batch[T], gate: Lock) -> None:
+        """Return when the batch is done; write it if nobody else does."""
+        late = False
+        while not mine.done:
             with self._mutex:
-                self._pending = _Batch()
-                self._gathered.acquire(blocking=False)
-            self._commit(mine)
+                leads = self._begins(mine, late)
+            if leads:
+                self._commit(mine)
+            else:
+                late = not gate.acquire(timeout=LONGEST_GATHERING_S)
 
     def _commit(self, mine: _Batch[T]) -> None:
         try:
             if not self._failed:
-                self._write_out(mine.items, lambda: self._release(mine))
+                self._write_out(mine.items)
         except BaseException as error:
             self._failed = error
         finally:
-            self._release(mine)
-            self._hand_over(len(mine.items))
+            self._hand_over(mine)
 
-    def _release(self, mine: _Batch[T]) -> None:
-        """Let the threads of a batch go on: with the error, if it is not durable."""
+    def _hand_over(self, mine: _Batch[T]) -> None:
+        """Let the threads of a batch go on, with the error if it is not durable; the first of the next sees to that."""
         with self._mutex:
-            if mine.done:
-                return
             mine.done, mine.error = True, self._failed
-        for gate in mine.waiting:
-            gate.release()
-
-    def _hand_over(self, size: int) -> None:
-        with self._mutex:
-            self._last_size = size
-            following = self._pending.waiting
-            if following:
-                following.pop(0).release()  # the next to lead
-            else:
-                self._leading = False
+            following, self._writing = self._pending, False
+            self._expected = len(mine.items) + len(following.items)
+            for gate in (*mine.waiting, *following.waiting[:1]):
+                if gate.locked():
+                    gate.release()
 
 
 def _taken() -> Lock:

@@ -35,6 +35,10 @@ class Location(NamedTuple):
     def trails(self) -> Path:
         return self.folder / "audit"
 
+    @property
+    def jobs(self) -> Path:
+        return self.folder / "jobs"
+
 
 def locate(start: Path, environment: Mapping[str, str]) -> Location:
     """The repository around a folder, and where this user keeps state."""

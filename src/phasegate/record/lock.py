@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import msgspec
 
@@ -50,17 +51,19 @@ def feature_holder(folder: Path, feature: str) -> Holder | None:
 
 
 @contextmanager
-def repository_lock(folder: Path, name: str, timeout_s: float = LONGEST_WAIT_S) -> Iterator[None]:
-    """Hold a short lock that all processes of a repository share, waiting for it up to a limit."""
+def repository_lock(
+    folder: Path, name: str, timeout_s: float = LONGEST_WAIT_S, stop: Event | None = None
+) -> Iterator[None]:
+    """Hold a lock that all processes of a repository share, waiting for it up to a limit, or until told to stop."""
     with _open(folder / f"{name}.lock") as descriptor:
-        if not _wait(descriptor, timeout_s):
+        if not _wait(descriptor, timeout_s, stop or Event()):
             raise StateConflict(f"the {name} lock is still held after {timeout_s:g} s", "is another phasegate stopped?")
         yield
 
 
 def is_held(descriptor: int, timeout_s: float = 0.0) -> bool:
     """Whether somebody else holds the lock on an open file. If not, it is held through this descriptor from now on."""
-    return not _wait(descriptor, timeout_s)
+    return not _wait(descriptor, timeout_s, Event())
 
 
 def process_start(pid: int) -> str:
@@ -97,12 +100,13 @@ def _try(descriptor: int) -> bool:
     return True
 
 
-def _wait(descriptor: int, timeout_s: float) -> bool:
+def _wait(descriptor: int, timeout_s: float, stop: Event) -> bool:
     deadline, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
     while not _try(descriptor):
         if time.monotonic() > deadline:
             return False
-        time.sleep(pause_s)
+        if stop.wait(pause_s):
+            raise KeyboardInterrupt
         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
     return True
 

@@ -71,6 +71,7 @@ class Workflow(NamedTuple):
     remediation: str = ""
     noun: str | None = None
     since: str = ""
+    merged: str = ""  # the commit of its base that holds it
 
 
 class Gate(NamedTuple):

@@ -14,12 +14,17 @@ from phasegate.errors import EnvironmentUnavailable, PhasegateError, StateConfli
 from phasegate.record.durable import sync_folders
 
 APPLICATION_ID = 0x50684761  # "PhGa": tells our store from any other SQLite file
+_FIRST_VERSION = 1
 _BUSY_TIMEOUT_S = 60.0
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH}
 
 
 class Schema(NamedTuple):
-    """A version of the store: how it is made, and the steps from each older version to the next."""
+    """A version of the store: how it is made, and what is done besides on the way from each older version to the next.
+
+    What is only added, a table or a column at the end of one, needs no step. A column that is added needs the default
+    that its field has: rows of old events are made with that.
+    """
 
     version: int
     create: str
@@ -27,7 +32,7 @@ class Schema(NamedTuple):
 
 
 SCHEMA = Schema(
-    version=1,
+    version=2,
     create="""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE event (
@@ -40,12 +45,13 @@ CREATE TABLE package (
 ) WITHOUT ROWID;
 CREATE TABLE job (
   feature TEXT, id TEXT PRIMARY KEY, wp TEXT, phase TEXT, round INTEGER, agent TEXT, started TEXT, ended TEXT,
-  outcome TEXT, prompt_hash TEXT, output_hash TEXT, logs TEXT, tokens INTEGER, cost_usd REAL, retry_at_s REAL
+  outcome TEXT, prompt_hash TEXT, output_hash TEXT, logs TEXT,
+  tokens INTEGER DEFAULT 0, cost_usd REAL DEFAULT 0.0, retry_at_s REAL DEFAULT 0.0
 ) WITHOUT ROWID;
 CREATE INDEX job_of_feature ON job (feature, started);
 CREATE TABLE workflow (
   feature TEXT PRIMARY KEY, type TEXT, description TEXT, base TEXT, phases TEXT, position INTEGER, stage TEXT,
-  round INTEGER, reason TEXT, remediation TEXT, noun TEXT, since TEXT
+  round INTEGER, reason TEXT, remediation TEXT, noun TEXT, since TEXT, merged TEXT DEFAULT ''
 ) WITHOUT ROWID;
 CREATE TABLE gate (
   feature TEXT, number INTEGER, phase TEXT, round INTEGER, outcome TEXT, reasons TEXT, at TEXT,
@@ -129,9 +135,12 @@ def _check(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise damaged(path, "it is no store of phasegate")
+    if version < _FIRST_VERSION:
+        raise damaged(path, "it has no version")
     if version > schema.version:
         raise StateConflict(
-            f"the store {path} has version {version}; this phasegate knows versions up to {schema.version}",
+            f"the store {path} was made by a later version of phasegate (it has version {version}; "
+            f"this phasegate knows versions up to {schema.version})",
             "use the newer phasegate that wrote it; the store was left as it is",
         )
     if not connection.execute("SELECT 1 FROM meta WHERE name = 'store_id'").fetchone():
@@ -139,7 +148,15 @@ def _check(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
     if connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone():
         raise damaged(path, "it holds a trigger or a view that was not made here")
     connection.execute("SELECT position, feature, seq, ts, kind, payload, hash FROM event LIMIT 1").fetchone()
+    if version == schema.version and (lacking := _lacking(connection, schema)):
+        raise damaged(path, f"it has no table {lacking[0]}")
     return int(version)
+
+
+def _lacking(connection: sqlite3.Connection, schema: Schema) -> list[str]:
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    wanted = (part.partition(" (")[0] for part in schema.create.split("CREATE TABLE ")[1:])
+    return [name for name in wanted if name not in found]
 
 
 def _migrate(path: Path, schema: Schema) -> None:
@@ -150,12 +167,39 @@ def _migrate(path: Path, schema: Schema) -> None:
         if version == schema.version:
             return
         _back_up(path, path.with_name(f"{path.name}.version-{version}"))
+        _add_what_is_new(connection, schema)
         for step in range(version, schema.version):
-            for statement in schema.steps[step].split(";"):
+            for statement in schema.steps.get(step, "").split(";"):
                 connection.execute(statement)
         for statement in _marks(schema).split(";"):
             connection.execute(statement)
         connection.execute("COMMIT")
+
+
+def _add_what_is_new(connection: sqlite3.Connection, schema: Schema) -> None:
+    """Add the tables, indexes and columns that an older store lacks. Nothing that it holds is changed."""
+    with closing(sqlite3.connect(":memory:")) as model:
+        model.executescript(schema.create)
+        there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        made = model.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type DESC")
+        for type_, name, sql in made.fetchall():
+            if name not in there:
+                connection.execute(sql)
+            elif type_ == "table":
+                _add_columns(connection, name, _columns(model, name))
+
+
+def _add_columns(connection: sqlite3.Connection, table: str, wanted: Mapping[str, str]) -> None:
+    known = _columns(connection, table)
+    for name, definition in wanted.items():
+        if name not in known:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {definition}")
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> dict[str, str]:
+    """The columns of a table in their order, each as it is defined."""
+    found = connection.execute("SELECT name, type, dflt_value FROM pragma_table_info(?)", (table,))
+    return {name: f"{name} {type_} DEFAULT {default or 'NULL'}" for name, type_, default in found}
 
 
 def _back_up(path: Path, backup: Path) -> None:

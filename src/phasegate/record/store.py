@@ -110,8 +110,9 @@ class Store(Reader):
 
     def _set(self, row: Row | None) -> None:
         if row is not None:
-            marks = ", ".join("?" * len(row))
-            self._connection.execute(f"INSERT OR REPLACE INTO {TABLES[type(row)]} VALUES ({marks})", row)  # noqa: S608
+            names, marks = ", ".join(row._fields), ", ".join("?" * len(row))
+            query = f"INSERT OR REPLACE INTO {TABLES[type(row)]} ({names}) VALUES ({marks})"  # noqa: S608 - our own names
+            self._connection.execute(query, row)
 
     def anchor(self) -> None:
         """Put the head into git too. To be done when a job ends, a gate is decided, and a command has finished."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from phasegate.errors import ConfigError
@@ -38,6 +40,12 @@ def read_job(location: Location, job: str, feature: str | None = None) -> tuple[
         why = f"{len(found)} trails begin" if found else "no trail begins"
         raise ConfigError(f"{why} with job '{visible(job[:120])}'", "`phasegate audit show` lists them")
     return found[0], _entries(location, found[0])
+
+
+def job_logs(location: Location, job: str) -> list[Path]:
+    """Where a job's output is kept, as far as it had any."""
+    logs = (location.jobs / job / f"{name}.log" for name in ("stdout", "stderr"))
+    return [log.relative_to(location.root) for log in logs if log.is_file() and log.stat().st_size]
 
 
 def _entries(location: Location, key: Key) -> list[Fields]:

@@ -7,7 +7,6 @@ trail is made durable, its end goes into the journal, and the log forgets it. A 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, Self
@@ -19,7 +18,7 @@ from phasegate.record.location import Location
 from phasegate.record.rows import Seal
 from phasegate.record.spool import Base, Spool, batch, finished, opened
 from phasegate.rules.artifact_path import require_slug
-from phasegate.rules.trail import Done, origin, write_line
+from phasegate.rules.trail import Done, bind, entry, origin
 
 RESTART_BEYOND_BYTES = 4_000_000
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -39,25 +38,26 @@ class _Trail:
         self.path = path
         self.descriptor = -1
 
-    def add(self, ts: str, done: Done) -> bytes:
-        line, digest = write_line(self.at.hash, ts, self.at.job, done)
-        self.at = self.at._replace(lines=self.at.lines + 1, bytes=self.at.bytes + len(line), hash=digest)
-        return line
+    def add(self, unbound: bytes) -> _Line:
+        feature, job, lines, size, before = self.at
+        line, digest = bind(before, unbound)
+        self.at = Base(feature, job, lines + 1, size + len(line), digest)
+        return _Line(self, line, self.at)
 
-    def write(self, data: bytes, now_at: Base) -> None:
+    def write(self, data: bytes, then_at: Base) -> None:
         if self.descriptor < 0:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.descriptor = os.open(self.path, _FLAGS, 0o600)
         write_all(self.descriptor, data)
-        self.written = now_at
+        self.written = then_at
 
     def sync(self) -> None:
         if self.descriptor >= 0:
             os.fsync(self.descriptor)
 
 
-class _Waiting(NamedTuple):
-    """An entry, and where its trail stands once it is written."""
+class _Line(NamedTuple):
+    """A line to be written, and where its trail stands then."""
 
     trail: _Trail
     line: bytes
@@ -72,7 +72,7 @@ class Trails:
         self._spool = spool
         self._open: dict[str, _Trail] = {}
         self._disk = Lock()  # the log and the files
-        self._entries: GroupCommit[_Waiting] = GroupCommit(self._write_out)
+        self._entries: GroupCommit[tuple[_Trail, bytes]] = GroupCommit(self._write_out)
 
     @classmethod
     def create(cls, location: Location, outside: Path, writer_id: str) -> Self:
@@ -108,26 +108,18 @@ class Trails:
 
     def write(self, job: str, ts: str, done: Done) -> None:
         """Append an entry to a job's trail. It is durable when this returns."""
-        trail = self._open[job]
-
-        def entry() -> _Waiting:
-            return _Waiting(trail, trail.add(ts, done), trail.at)
-
+        waiting = self._open[job], entry(ts, job, done)
         try:
-            self._entries.submit(entry)
+            self._entries.submit(waiting)
         except OSError as error:
             raise EnvironmentUnavailable(f"the audit trail cannot be written: {error}", "check the disk") from error
 
-    def _write_out(self, entries: list[_Waiting], durable: Callable[[], None]) -> None:
-        lines: dict[_Trail, list[bytes]] = {}
-        for trail, line, _ in entries:
-            lines.setdefault(trail, []).append(line)
-        last = {trail: then_at for trail, _, then_at in entries}
+    def _write_out(self, entries: list[tuple[_Trail, bytes]]) -> None:
         with self._disk:
-            self._spool.add(batch([(trail.at.job, line) for trail, line, _ in entries]), durable=True)
-            durable()  # nobody waits for the rest: the log holds it
-            for trail, then_at in last.items():
-                trail.write(b"".join(lines[trail]), then_at)
+            lines = [trail.add(unbound) for trail, unbound in entries]
+            self._spool.add(batch([(then_at.job, line) for _, line, then_at in lines]), durable=True)
+            for trail, line, then_at in lines:
+                trail.write(line, then_at)
             if self._spool.size > RESTART_BEYOND_BYTES:
                 self._restart()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from phasegate.rules.light import Light
 from phasegate.rules.next_steps import next_steps
 from phasegate.rules.visible_text import visible
-from phasegate.rules.workflow import gate_name, resolve_display_name
+from phasegate.rules.workflow import UNMERGED, gate_name, resolve_display_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class Workflow(Light):
     remediation: str
     phase: str
     phases: tuple[Phase, ...]
+    base: str = ""  # the branch that the work goes to; empty where another tool wrote the state
+    merged: str = ""  # the commit of the base that holds the work
 
     @property
     def is_active(self) -> bool:
@@ -115,7 +117,21 @@ def workflow_lines(workflow: Workflow, style: Style) -> Iterator[str]:
     for phase in workflow.phases:
         mark = {"completed": "x", "in_progress": ">", "pending": " "}[phase.status]
         yield f"  [{mark}] {phase.name:<{width}}  {_judged(phase, workflow, style)}".rstrip()
+    if ended := whereabouts(workflow.type, workflow.stage, workflow.base, workflow.merged):
+        yield f"  {ended}"
     yield from _what_next(workflow)
+
+
+def whereabouts(type_: str, stage: str, base: str, merged: str) -> str:
+    """Where the work of a workflow is: merged or not, into what, as which commit; nothing while it is in work."""
+    if merged:
+        return f"merged into {visible(base)} at {visible(merged)[:12]}"
+    if stage == "cancelled":
+        return "not merged: it was cancelled"
+    if stage != "completed":
+        return ""
+    # Early records do not say which commit; what is completed and merges is merged.
+    return f"not merged: a {type_} changes nothing" if type_ in UNMERGED else f"merged into {visible(base)}"
 
 
 def _judged(phase: Phase, workflow: Workflow, style: Style) -> str:

@@ -67,6 +67,7 @@ class Feature(msgspec.Struct, frozen=True):
     todo: tuple[Step, ...] = ()  # of this round, or of the closing
     closing: bool = False
     archive_round: int = 1
+    archive_rounds_before: int = 0  # a person's last answer
     open_job: JobStarted | None = None
     retries: int = 0
     asked_again: bool = False
@@ -81,12 +82,34 @@ class Feature(msgspec.Struct, frozen=True):
     report: str = ""  # what the commands and the reviewer said: the text of the document that we write
     findings: str = ""  # of the round before, for the next
     remediation: str = ""
+    merged: str = ""  # the commit of the base that holds the work
 
     @property
     def phase(self) -> PhasePlan:
         return self.plan[self.workflow.index]
 
     @property
+    def round(self) -> int:
+        """The round that is due, of the phase or of the archive."""
+        return self.archive_round if self.closing else self.workflow.round
+
+    @property
+    def last_round(self) -> int:
+        """The one after which a person decides."""
+        before = self.archive_rounds_before if self.closing else self.workflow.rounds_before
+        return before + self.limits.revisions
+
+    @property
     def can_mend(self) -> bool:
         """Whether this phase may have code changed: only where packages were planned before."""
         return bool(self.packages)
+
+
+def changed(feature: Feature, **fields: object) -> Feature:
+    """The feature with other values in some fields."""
+    return msgspec.structs.replace(feature, **fields)
+
+
+def fresh(feature: Feature) -> Feature:
+    """The feature with all tries of a run before it."""
+    return changed(feature, retries=0, asked_again=False, pauses=0)

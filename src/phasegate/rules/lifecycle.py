@@ -36,10 +36,11 @@ class Workflow(msgspec.Struct, frozen=True):
     phases: tuple[str, ...]
     index: int = 0
     stage: Stage = Stage.WORKING
-    round: int = 1
+    round: int = 1  # of the phase; a person's answer begins another one, and no number comes twice
     noun: str | None = None
     reason: str = ""
     blocked_at: Stage = Stage.WORKING  # what is tried again when the blocker is resolved
+    rounds_before: int = 0  # those before a person's last answer: the limit counts from there
 
     @property
     def phase(self) -> str:
@@ -89,7 +90,7 @@ def apply_gate(workflow: Workflow, result: GateResult, limit: int) -> Step:
     reason = "; ".join(result.reasons)
     if result.outcome is Outcome.BLOCKED:
         return _moved(workflow, Stage.BLOCKED, reason)
-    if workflow.round >= limit:
+    if workflow.round >= workflow.rounds_before + limit:
         return _moved(workflow, Stage.BLOCKED, f"{reason}; all {limit} rounds are used up")
     return _moved(workflow, Stage.GATE_FAILED, reason)
 
@@ -100,7 +101,8 @@ def advance(workflow: Workflow) -> Step:
         return _refuse(workflow, "advance", f"{gate_name(workflow.phase)} has not passed")
     if workflow.is_last_phase:
         return _refuse(workflow, "advance", "this was the last phase: complete the workflow")
-    return msgspec.structs.replace(workflow, index=workflow.index + 1, stage=Stage.WORKING, round=1, reason="")
+    fresh = msgspec.structs.replace(workflow, stage=Stage.WORKING, round=1, rounds_before=0, reason="")
+    return msgspec.structs.replace(fresh, index=workflow.index + 1)
 
 
 def retry(workflow: Workflow) -> Step:
@@ -123,12 +125,14 @@ def escalate(workflow: Workflow, why: str) -> Step:
 
 
 def resolve(workflow: Workflow, how: str) -> Step:
-    """A person has resolved the blocker: the blocked step is tried again, a phase with its rounds fresh."""
+    """A person has resolved the blocker: the blocked step is tried again, a phase in a new round, with all tries."""
     if not how.strip():
         return Refusal("say how the blocker was resolved")
     if workflow.stage is not Stage.BLOCKED:
         return _refuse(workflow, "resolve", "nothing is blocked")
-    resumed = msgspec.structs.replace(workflow, stage=workflow.blocked_at, round=1, reason=how.strip())
+    resumed = msgspec.structs.replace(workflow, stage=workflow.blocked_at, reason=how.strip())
+    if workflow.blocked_at is Stage.WORKING:
+        return msgspec.structs.replace(resumed, round=workflow.round + 1, rounds_before=workflow.round)
     return msgspec.structs.replace(resumed, blocked_at=Stage.WORKING)
 
 

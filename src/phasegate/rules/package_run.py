@@ -136,6 +136,7 @@ class Run(msgspec.Struct, frozen=True):
     state: State = State.PLANNED
     step: Step = Step.PREPARE
     round: int = 1
+    rounds_before: int = 0  # those before a person's last answer: the limit counts from there, the number goes on
     merge_rounds: int = 0
     owed: tuple[Owed, ...] = ()  # by the implementers of this round, or by its reviewer
     open_jobs: tuple[JobStarted, ...] = ()
@@ -143,6 +144,11 @@ class Run(msgspec.Struct, frozen=True):
     findings: str = ""
     reason: str = ""
     remediation: str = ""
+
+    @property
+    def last_round(self) -> int:
+        """The one after which a person decides."""
+        return self.rounds_before + self.limits.rounds
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -191,7 +197,8 @@ def apply(run: Run, event: Happened) -> Run:  # noqa: C901 - one case an event: 
         case Cleaned() if run.step is Step.CLEAN:
             return msgspec.structs.replace(run, step=Step.STOP)
         case Resolved() if run.state is State.BLOCKED:
-            return Run(limits=run.limits, findings=run.findings, commit=run.commit)
+            kept = Run(limits=run.limits, findings=run.findings, commit=run.commit)
+            return msgspec.structs.replace(kept, round=run.round + 1, rounds_before=run.round)
         case _:
             return run
 
@@ -247,7 +254,7 @@ def _after_harvest(run: Run, harvested: Harvested) -> Run:
         return _blocked(
             run,
             f"File scope violation: {'; '.join(harvested.violations)}",
-            'allow the path (scope allow ... --reason "...") or take it out of the work, then resolve',
+            'allow the path (phasegate scope allow WPnn PATH --reason "...") or take it out of the checkout',
         )
     if not harvested.commit:
         return _next_round(run, "nothing was changed: the deliverables are not there")
@@ -268,23 +275,23 @@ def _after_review(run: Run, reviewed: Reviewed) -> Run:
     return _blocked(
         msgspec.structs.replace(run, findings=reviewed.findings),
         f"the reviewer says {reviewed.verdict}",
-        "read the findings, decide, then resolve",
+        "read the findings, and decide",
     )
 
 
 def _after_failed_merge(run: Run, reason: str) -> Run:
     """One round may solve a conflict; the second is a person's."""
     if run.merge_rounds:
-        return _blocked(run, reason, "merge by hand on the package's branch, then resolve")
+        return _blocked(run, reason, "merge by hand on the package's branch")
     return _next_round(msgspec.structs.replace(run, merge_rounds=1), reason)
 
 
 def _next_round(run: Run, findings: str) -> Run:
-    if run.round >= run.limits.rounds:
+    if run.round >= run.last_round:
         return _blocked(
             msgspec.structs.replace(run, findings=findings),
             f"all {run.limits.rounds} review cycles are used up; the last finding: {_first_line(findings)}",
-            "see `.phasegate/evidence` for what our checks found, mend the package or its plan, then dispatch it again",
+            "see `.phasegate/evidence` for what our checks found; mend the package or its plan",
         )
     return _to_work(msgspec.structs.replace(run, round=run.round + 1, findings=findings))
 
@@ -300,5 +307,5 @@ def _blocked(run: Run, reason: str, remediation: str) -> Run:
         state=State.BLOCKED,
         step=Step.STOP,
         reason=reason,
-        remediation=remediation or "look into the log, then resolve",
+        remediation=remediation or "look into the log: phasegate audit show",
     )

@@ -76,10 +76,11 @@ def _line(before: Feature | None, event: Happened, after: Feature) -> str:  # no
     phase = "archive" if standing.closing else standing.workflow.phase
     match event:
         case Started(feature, type_):
-            return f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}"
+            # The block that follows asks for a description, in its fixed words: the person sees that there is one.
+            described = f", described as: {_short(event.description)}" if event.description else ""
+            return f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}{described}"
         case JobStarted(_, role, agent):
-            round_ = after.archive_round if after.closing else workflow.round
-            return f"{phase}: round {round_}, {role} by {agent}"
+            return f"{phase}: round {after.round}, {role} by {agent}"
         case JobEnded(_, end, reason, _, verdict):
             said = f": {verdict}" if end is End.DONE and verdict else f": {_short(reason)}" if reason else ""
             return f"{phase}: {end}{said}"

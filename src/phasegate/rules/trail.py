@@ -93,12 +93,18 @@ def origin(feature: str, job: str) -> str:
     return sha256(encode((_TRAIL, feature.encode(), job.encode()))).hexdigest()
 
 
-def write_line(previous: str, ts: str, job: str, done: Done) -> Written:
-    """The next line. It is one line whatever its fields contain (I03)."""
+def entry(ts: str, job: str, done: Done) -> bytes:
+    """A line as far as it is known before its turn. It is one line whatever its fields contain (I03)."""
     if taken := RESERVED.intersection(done.fields):
         raise ValueError(f"field {min(taken)} belongs to every entry")
-    record = {"ts": ts, "actor": done.actor, "job": job, "action": done.action, **done.fields}
-    body = _to_json(record | {"source": done.source, "prev": previous})[:-1]
+    return _to_json(
+        {"ts": ts, "actor": done.actor, "job": job, "action": done.action, **done.fields, "source": done.source}
+    )
+
+
+def bind(previous: str, unbound: bytes) -> Written:
+    """The next line: an entry, bound to the line before it."""
+    body = b'%b,"prev":"%b"' % (unbound[:-1], previous.encode())
     digest = sha256(body).hexdigest()
     return Written(body + _HASH_KEY + digest.encode() + b'"}\n', digest)
 

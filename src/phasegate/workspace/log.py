@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from phasegate.workspace.git import git
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.trees import RAW, raw_entry
+from phasegate.workspace.trees import RAW
 
 LARGEST_DIFF_BYTES = 4_000_000
 
@@ -42,23 +42,23 @@ def blobs_of(repository: Repository, commit: str) -> dict[str, str]:
 
 
 def paths_changed(repository: Repository, commits: Sequence[str]) -> dict[str, set[str]]:
-    """The paths that each commit changed against its first parent."""
+    """The paths that each commit changed; a merge only those in which it differs from all that it merged."""
     asked = "".join(f"{commit}\n" for commit in commits).encode()
-    arguments = ("diff-tree", "--stdin", "--root", "--diff-merges=first-parent", *RAW)
+    arguments = ("diff-tree", "--stdin", "--root", "--diff-merges=combined", *RAW)
     fields = iter(git(repository.place(), *arguments, stdin=asked).stdout.split(b"\0"))
     found: dict[str, set[str]] = {commit: set() for commit in commits}
     current: set[str] = set()
     for field in fields:
         if field.startswith(b":"):
-            current.add(raw_entry(field, next(fields)).path)
+            current.add(os.fsdecode(next(fields)))
         elif field:
             current = found.setdefault(field.decode(), set())
     return found
 
 
 def commits_naming(repository: Repository, words: str, tip: str, since: str | None) -> list[Logged]:
-    """The commits of a tip, since another commit or all, whose message holds these words; no merges, oldest first."""
-    options = ("--reverse", "--no-merges", "--fixed-strings", f"--grep={words}", "--format=%H%x0a%B")
+    """The commits of a tip, since another commit or all, whose message holds these words, oldest first."""
+    options = ("--reverse", "--fixed-strings", f"--grep={words}", "--format=%H%x0a%B")
     shown = git(repository.place(), "log", "-z", *options, tip, *([f"^{since}"] if since else []), "--").stdout
     entries = [entry.partition("\n") for entry in shown.decode(errors="replace").split("\0") if entry.strip()]
     return [Logged(commit, message.strip()) for commit, _, message in entries]

@@ -48,4 +48,10 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
 def _shown(report: Report) -> str:
     if report.accepted:
         return f"{report.package} DONE: {report.branch} at {report.commit[:12]}, merged into feat/{report.feature}"
-    return f"{report.package} {report.state}: {printable(report.reason)}\n  what to do: {printable(report.remediation)}"
+    return "\n".join(
+        (
+            f"{report.package} {report.state}: {printable(report.reason)}",
+            f"  what to do: {printable(report.remediation)}",
+            f"  then: phasegate dispatch {report.package}",
+        )
+    )

@@ -1,0 +1,49 @@
+"""What a writer left in its checkout, put on the feature's branch: only what its scope covers (W8)."""
+
+from __future__ import annotations
+
+from phasegate.engine.feature_branch import Branch
+from phasegate.errors import StateConflict
+from phasegate.rules.scope import Scope
+from phasegate.workspace.changes import Observation
+from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.harvest import Harvest, harvest
+from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
+from phasegate.workspace.person_checkout import Obstacle
+
+_TRIES = 5
+
+
+def take_documents(branch: Branch, checkout: Checkout, look: Observation, scope: Scope, title: str) -> None:
+    """Take over what was seen in a checkout and found to be within scope. A second time is no harm."""
+    taken = harvest(
+        checkout,
+        look,
+        lambda path: scope.covers(path) and not scope.is_litter(path),
+        committer=branch.project.signature(),
+        title=title,
+    )
+    if not isinstance(taken, Harvest):
+        raise StateConflict(f"the documents could not be taken over: {taken}", "run again")
+    if not branch.take_in(taken.tip):
+        _merge_in(branch, checkout.assignment.branch)
+
+
+def _merge_in(branch: Branch, source: str) -> None:
+    """Somebody moved the feature's branch meanwhile: both histories are kept."""
+    project, target = branch.project, branch.name
+    for _ in range(_TRIES):
+        made = prepare_merge(project.repository, source, target, f"merge {source}\n", project.signature())
+        if isinstance(made, Conflict):
+            raise StateConflict(
+                f"{source} and {target} changed the same files: {', '.join(made.paths)}",
+                f"merge {source} into {target} by hand, then run again",
+            )
+        if isinstance(made, AlreadyMerged):
+            return
+        finished = finish_merge(project.repository, made)
+        if isinstance(finished, AlreadyMerged):
+            return
+        if isinstance(finished, Obstacle):
+            raise StateConflict(f"{target} cannot be moved: {finished.reason}", f"look into {finished.folder}")
+    raise StateConflict(f"{target} keeps moving", "run again")

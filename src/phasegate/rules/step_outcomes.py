@@ -1,0 +1,218 @@
+"""What came of a step of a feature (W3, W5-W8): each event is taken in only while its step is due.
+
+No event carries a gate's outcome: it is judged here, from the evidence of the round, so that no sequence of events
+passes a gate without its evidence.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from phasegate.rules import lifecycle
+from phasegate.rules.answer_words import Verdict
+from phasegate.rules.dependencies import ready, waves
+from phasegate.rules.feature_events import (
+    Completed,
+    GateChecked,
+    Happened,
+    JobEnded,
+    JobStarted,
+    Merged,
+    NotMerged,
+    PackageEnded,
+    PackageStarted,
+    Planned,
+    Ran,
+    Reported,
+    Strayed,
+    Written,
+)
+from phasegate.rules.feature_state import ATTESTATION, CLOSING, ROLES, STEPS, Feature, Step, changed, fresh
+from phasegate.rules.gate import Demands, Evidence, GateResult, judge_gate
+from phasegate.rules.lifecycle import Refusal, Stage, Workflow
+from phasegate.rules.package_run import End
+from phasegate.rules.phase import Work
+from phasegate.rules.work_package import State
+
+_ENDED = (State.DONE, State.BLOCKED)
+
+
+def outcome(feature: Feature, event: Happened) -> Feature | None:  # noqa: C901 - one case an event: a table, not a maze
+    """What came of the step that was due; None if it was not."""
+    due = feature.todo[0] if feature.todo else Step.STOP
+    match event:
+        case JobStarted(_, role) if ROLES.get(due) == role and feature.open_job is None:
+            return changed(feature, open_job=event)
+        case JobEnded(job) if feature.open_job is not None and feature.open_job.job == job:
+            return _after_job(changed(feature, open_job=None), event, due)
+        case Written(_, missing) if due is Step.HARVEST:
+            return _dropped(_done(feature), Step.CRITICISE) if missing else _done(feature)
+        case Strayed(violations) if due is Step.HARVEST:
+            remedy = "see what it wrote in the job's log, then resolve: the run begins again"
+            stopped = _stopped(feature, f"File scope violation: {'; '.join(violations)}", remedy)
+            return changed(stopped, todo=CLOSING if feature.closing else STEPS[Work.PLANNING], verdict=None, report="")
+        case Planned() if due in (Step.PLAN, Step.MEND):
+            return _after_plan(feature, event)
+        case PackageStarted(package) if due is Step.PACKAGES and package in open_packages(feature):
+            return changed(feature, packages={**feature.packages, package: State.DOING})
+        case PackageEnded(package) if due is Step.PACKAGES and feature.packages.get(package) is State.DOING:
+            return _after_package(feature, event)
+        case Ran() if due is Step.COMMANDS:
+            return _after_commands(feature, event)
+        case Reported() if due is Step.REPORT:
+            return _done(feature)
+        case GateChecked() if due is Step.GATE:
+            return _after_gate(feature, event)
+        case Merged(commit) if due is Step.MERGE:
+            return _done(changed(feature, merged=commit))
+        case NotMerged(reason, remediation) if due is Step.MERGE:
+            return _stopped(feature, reason, remediation)
+        case Completed() if due is Step.TIDY:
+            return changed(feature, workflow=_sure(lifecycle.complete(feature.workflow)), todo=())
+        case _:
+            return None
+
+
+def _after_job(feature: Feature, ended: JobEnded, due: Step) -> Feature:
+    match ended.end:
+        case End.DONE:
+            return _answered(fresh(feature), ended, due)
+        case End.LOST:
+            return feature
+        case End.TRANSIENT if feature.retries < feature.limits.retries:
+            return _noted(changed(feature, retries=feature.retries + 1), ended.reason)
+        case End.LIMITED if feature.pauses < feature.limits.pauses:
+            return _noted(changed(feature, pauses=feature.pauses + 1), ended.reason)
+        case End.UNREADABLE if not feature.asked_again:
+            return _noted(changed(feature, asked_again=True), ended.reason)
+        case _:
+            return _stopped(feature, ended.reason or f"the agent ended as {ended.end}", ended.remediation)
+
+
+def _answered(feature: Feature, ended: JobEnded, due: Step) -> Feature:
+    """A writer's PASS is no evidence, only its own doubt counts; what a critic or reviewer says is for the gate."""
+    if due is Step.WRITE:
+        if ended.verdict is not Verdict.NEEDS_REVISION:
+            return _done(feature)
+        return _dropped(_done(changed(feature, verdict=ended.verdict, report=ended.text)), Step.CRITICISE)
+    if due is Step.ARCHIVE:
+        if ended.verdict is Verdict.PASS:
+            return _done(feature)
+        again = feature.round < feature.last_round
+        if ended.verdict is Verdict.NEEDS_CHANGES and again:
+            return changed(feature, archive_round=feature.archive_round + 1, findings=ended.text)
+        return _stopped(feature, f"the archivist says {ended.verdict}", "read its answer, mend it, then resolve")
+    text = f"{feature.report}\n{ended.text}".strip()
+    return _done(changed(feature, verdict=ended.verdict, report=text))
+
+
+def _after_plan(feature: Feature, event: Planned) -> Feature:
+    if event.problems or not event.packages:
+        reasons = "; ".join(event.problems) or "the plan has no packages"
+        return _stopped(
+            feature, f"no packages can be made: {reasons}", "mend tasks.md on the feature's branch, resolve"
+        )
+    fresh = dict.fromkeys(event.packages, State.PLANNED)
+    needs = {**feature.needs, **event.packages}
+    after = _done(changed(feature, needs=needs, packages={**fresh, **feature.packages}))
+    if _all_done(after):
+        return _done(after)
+    if waiting := _never_open(after):
+        reason = f"{', '.join(waiting)} can never begin: they wait for each other, or for what is no package"
+        return _stopped(feature, reason, "mend the plan, then resolve")
+    return after
+
+
+def _never_open(feature: Feature) -> tuple[str, ...]:
+    """The packages that wait for each other, or for what is no package."""
+    placed = {name for wave in waves(feature.needs) for name in wave}
+    return tuple(sorted(feature.needs.keys() - placed))
+
+
+def _after_package(feature: Feature, event: PackageEnded) -> Feature:
+    if event.state not in _ENDED:
+        return feature
+    packages = {**feature.packages, event.package: event.state}
+    why = {event.package: event.reason} if event.state is State.BLOCKED else {}
+    after = changed(feature, packages=packages, blocked={**feature.blocked, **why})
+    if _all_done(after):
+        return _done(after)
+    if open_packages(after):
+        return changed(after, remediation=event.remediation or feature.remediation)
+    reasons = (f"{name} ({reason})" if reason else name for name, reason in sorted(after.blocked.items()))
+    return _stopped(after, f"blocked: {', '.join(reasons)}", event.remediation or feature.remediation)
+
+
+def open_packages(feature: Feature) -> tuple[str, ...]:
+    """The packages that can be worked on: those in work, and those that wait for nothing more."""
+    states = feature.packages
+    can = ready({name: frozenset(waits) for name, waits in feature.needs.items()}, states)
+    return tuple(name for name in sorted(states) if states[name] is State.DOING or name in can)
+
+
+def _all_done(feature: Feature) -> bool:
+    return all(state is State.DONE for state in feature.packages.values())
+
+
+def _after_commands(feature: Feature, event: Ran) -> Feature:
+    if not event.results and not feature.attested:
+        remedy = (
+            f'set commands = ["..."] in [phases."{feature.phase.key}"] of phasegate.toml, '
+            "or say how it was checked: resolve"
+        )
+        stopped = _stopped(feature, f"{feature.phase.key} has no command to run", remedy)
+        return changed(stopped, asks_for_word=True)
+    if not event.results:
+        report = f"Attested by a person: {feature.attested}"
+        return _dropped(_done(changed(feature, commands={ATTESTATION: True}, report=report)), Step.REVIEW)
+    after = _done(changed(feature, commands=event.results, report=event.findings, attested=""))
+    return after if all(event.results.values()) else _dropped(after, Step.REVIEW)
+
+
+def _after_gate(feature: Feature, event: GateChecked) -> Feature:
+    result = judged(feature, event)
+    limit = feature.limits.revisions if feature.phase.work is Work.PLANNING or feature.can_mend else 1
+    workflow = _sure(lifecycle.apply_gate(feature.workflow, result, limit))
+    findings = "\n\n".join(part for part in (feature.report, event.findings, *result.reasons) if part)
+    remedy = "read the findings, decide, then resolve" if workflow.stage is Stage.BLOCKED else ""
+    return changed(feature, workflow=workflow, todo=(), findings=findings, remediation=remedy)
+
+
+def judged(feature: Feature, event: GateChecked) -> GateResult:
+    """The gate of the phase, from what this round brought."""
+    checks = {**feature.commands, **event.checks}
+    demanded = (*event.checks, *feature.commands)
+    match feature.phase.work:
+        case Work.PACKAGES:
+            checks |= {name: state is State.DONE for name, state in feature.packages.items()}
+            demanded = (*event.checks, *(feature.packages or ("packages",)))
+        case Work.COMMANDS:
+            demanded = (*event.checks, *(feature.commands or ("commands",)))
+    attested = feature.commands.get(ATTESTATION) is True
+    demands = Demands(feature.phase.artifacts, demanded, feature.phase.work is not Work.PACKAGES and not attested)
+    return judge_gate(demands, Evidence(frozenset(event.artifacts), checks, feature.verdict))
+
+
+def _stopped(feature: Feature, reason: str, remediation: str) -> Feature:
+    blocked = _sure(lifecycle.escalate(feature.workflow, reason or "it is not known why"))
+    remedy = remediation or "look into the log, then resolve"
+    return fresh(changed(feature, workflow=blocked, remediation=remedy))
+
+
+def _sure(step: lifecycle.Step) -> Workflow:
+    """The step of a workflow that is known to be possible here."""
+    if isinstance(step, Refusal):
+        raise AssertionError(step.reason)
+    return step
+
+
+def _done(feature: Feature) -> Feature:
+    return changed(feature, todo=feature.todo[1:])
+
+
+def _dropped(feature: Feature, step: Step) -> Feature:
+    return changed(feature, todo=tuple(one for one in feature.todo if one is not step))
+
+
+def _noted(feature: Feature, reason: str) -> Feature:
+    return changed(feature, workflow=msgspec.structs.replace(feature.workflow, reason=reason))
