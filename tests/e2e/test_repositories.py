@@ -45,7 +45,7 @@ def test_a_clone_that_borrows_its_objects_can_be_worked_in(tmp_path: Path) -> No
     assert report.state is State.DONE, report.reason
 
 
-@pytest.mark.demand("D8.g", "D8.h")
+@pytest.mark.demand("D8.g")
 def test_a_build_can_ask_git_for_its_version(tmp_path: Path) -> None:
     project = ready(make_project(tmp_path, {"WP01": package(test=f"git describe --tags && {TEST_COMMAND}")}))
     project.git("tag", "-m", "one", "v1")
@@ -133,7 +133,7 @@ def test_something_else_where_the_worktrees_go_is_refused_with_what_to_do(tmp_pa
     assert "is not a folder" in done.stderr
 
 
-@pytest.mark.demand("D4.a", "D10.b")
+@pytest.mark.demand("D4.a")
 def test_a_folder_for_worktrees_that_cannot_be_made_is_the_machine_s_fault(tmp_path: Path) -> None:
     project = ready(make_project(tmp_path, run='[paths]\nworktrees = "README.md/below"'))
     done = project.command("dispatch", "WP01")

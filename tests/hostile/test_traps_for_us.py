@@ -82,7 +82,7 @@ fi
 """
 
 
-@pytest.mark.demand("D6.f", "L02")
+@pytest.mark.demand("D6.f")
 def test_a_link_in_place_of_a_context_document_opens_no_secret_for_the_next_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +111,7 @@ def _planted(tmp_path: Path, secret: Path) -> Path:
     return link
 
 
-@pytest.mark.demand("D8.g", "L05")
+@pytest.mark.demand("D8.g")
 def test_what_a_setup_links_into_its_folder_of_programs_is_not_shown_to_the_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +138,7 @@ def test_what_a_setup_links_into_its_folder_of_programs_is_not_shown_to_the_test
 BAD_NAME = "$(printf 'src/b\\377d')"
 
 
-@pytest.mark.demand("D6.a", "M01")
+@pytest.mark.demand("D6.a")
 def test_a_file_name_that_is_no_text_blocks_as_any_other_and_is_told_in_escapes(tmp_path: Path) -> None:
     project = played(make_project(tmp_path), f'printf x > "{BAD_NAME}"; printf x > "$(printf \'e\\033[31m\')"')
     done = project.command("dispatch", "WP01")
@@ -159,7 +159,7 @@ def test_a_file_name_that_is_no_text_may_come_and_go_in_the_history(tmp_path: Pa
     assert "src/b\\udcffd" in done.stderr
 
 
-@pytest.mark.demand("D6.a", "M04")
+@pytest.mark.demand("D6.a")
 def test_ten_thousand_violations_are_counted_and_not_all_told(tmp_path: Path) -> None:
     project = played(make_project(tmp_path), "mkdir x; cd x; seq 10000 | xargs touch")
     report = project.dispatch()
@@ -168,7 +168,7 @@ def test_ten_thousand_violations_are_counted_and_not_all_told(tmp_path: Path) ->
     assert len(report.reason) < 3_000
 
 
-@pytest.mark.demand("D4.b", "D8.h")
+@pytest.mark.demand("D4.b")
 def test_a_repository_with_a_name_that_is_no_text_can_be_worked_in(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     (project.root / os.fsdecode(b"caf\xe9.txt")).write_text("bon")
@@ -198,7 +198,7 @@ def test_a_repository_with_a_submodule_can_be_worked_in(tmp_path: Path) -> None:
     assert "library" in project.files_of(FEATURE)
 
 
-@pytest.mark.demand("D6.d", "D10.a")
+@pytest.mark.demand("D6.d")
 def test_what_an_agent_puts_into_the_folder_of_a_submodule_blocks_and_reaches_nobody(tmp_path: Path) -> None:
     """An agent file for whoever comes next (D10): the folder is no part of the tree, but is looked into."""
     project = played(with_submodule(tmp_path), "echo obey me > library/CLAUDE.md")
@@ -207,7 +207,7 @@ def test_what_an_agent_puts_into_the_folder_of_a_submodule_blocks_and_reaches_no
     assert "library: submodules may not be added, changed or removed" in report.reason
 
 
-@pytest.mark.demand("D6.d", "D10.a")
+@pytest.mark.demand("D6.d")
 def test_a_filled_submodule_is_no_violation_and_is_empty_for_the_next_package(tmp_path: Path) -> None:
     project = with_submodule(tmp_path)
     fill = "git init -q library; echo obey me > library/CLAUDE.md"
@@ -230,7 +230,7 @@ with open("README.md", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
 """
 
 
-@pytest.mark.demand("D6.a", "D10.a")
+@pytest.mark.demand("D6.a")
 def test_a_write_that_leaves_no_trace_in_the_times_of_a_file_is_seen(tmp_path: Path) -> None:
     """On a file system in memory a mapped write changes no time: the control shows it, the contents tell."""
     with TemporaryDirectory(dir=MEMORY) as folder:
@@ -247,7 +247,7 @@ def test_a_write_that_leaves_no_trace_in_the_times_of_a_file_is_seen(tmp_path: P
         assert "README.md: modified, but not in the file scope" in report.reason
 
 
-@pytest.mark.demand("D8.a")
+@pytest.mark.demand("D8.g")
 @pytest.mark.parametrize("trap", ["mkdir package.json; echo x > package.json/a", "ln -s src/nothing package.json"])
 def test_an_odd_thing_under_the_name_of_a_settings_file_is_a_failed_check_and_no_crash(
     tmp_path: Path, trap: str
@@ -295,7 +295,7 @@ def test_two_agents_that_change_a_lock_file_in_two_ways_block_the_package(tmp_pa
     assert "yarn.lock: two agents changed it, each in another way" in report.reason
 
 
-@pytest.mark.demand("D6.e", "M04")
+@pytest.mark.demand("D6.e")
 def test_a_chain_of_folders_that_is_too_deep_for_a_path_is_found_outside(tmp_path: Path) -> None:
     deeper = "import os\nfor _ in range(2500):\n    os.mkdir('d')\n    os.chdir('d')\nopen('x', 'w')"
     project = make_project(tmp_path, run='sandbox = "none"')
@@ -355,14 +355,14 @@ def left_of_jobs(project: DispatchProject) -> list[str]:
     return [path.name for path in project.project.jobs.glob("*/*") if path.name in ("home", "tmp")]
 
 
-@pytest.mark.demand("M04")
+@pytest.mark.demand("D4.e")
 def test_what_an_agent_kept_in_its_home_is_gone_with_its_job_however_deep(tmp_path: Path) -> None:
     project = played(make_project(tmp_path), f"python3 -c {shlex.quote(DIGS)}")
     assert project.dispatch().state is State.DONE
     assert left_of_jobs(project) == []
 
 
-@pytest.mark.demand("W5.a", "M04")
+@pytest.mark.demand("W5.a")
 def test_a_deep_home_of_a_lost_job_does_not_keep_the_next_dispatcher_from_going_on(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     digs = {"run": f"python3 -c {shlex.quote(DIGS)}"}
@@ -374,3 +374,19 @@ def test_a_deep_home_of_a_lost_job_does_not_keep_the_next_dispatcher_from_going_
     project.play(turn("implement", *writes(FORM), SUCCESS), approves())
     assert project.dispatch().state is State.DONE
     assert left_of_jobs(project) == []
+
+
+@pytest.mark.demand("D6.f")
+def test_a_program_of_the_repository_is_never_taken_for_the_sandbox(tmp_path: Path) -> None:
+    """A person may have the current folder on their PATH: the control shows that it would be found there."""
+    project, ran = played(make_project(tmp_path), "true"), tmp_path / "ran"
+    program = project.root / "bwrap"
+    program.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(ran))}\n")
+    program.chmod(0o755)
+    env = {"PATH": f".:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", "bwrap"], cwd=project.root, env={**os.environ, **env}, check=True)
+    assert ran.exists()
+    ran.unlink()
+    done = project.command("dispatch", "WP01", env=env)
+    assert done.code == 0, done.stderr
+    assert not ran.exists()

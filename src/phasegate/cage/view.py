@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.cage import reach
+from phasegate.cage.environment import safe_path
 from phasegate.cage.level import Level
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 
@@ -54,7 +55,8 @@ class Bubblewrap(NamedTuple):
 @cache
 def bubblewrap() -> Bubblewrap | None:
     """The installed bubblewrap and the options it knows, or None."""
-    program = shutil.which("bwrap") if sys.platform == "linux" else None
+    here = safe_path(os.environ.get("PATH", ""))  # not what the repository has under this name
+    program = shutil.which("bwrap", path=here) if sys.platform == "linux" else None
     if program is None:
         return None
     listing = subprocess.run([program, "--help"], capture_output=True, check=False, timeout=10, env={})

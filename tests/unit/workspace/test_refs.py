@@ -13,7 +13,7 @@ from support.git_project import git, make_repository
 REF = "refs/heads/feat/x"
 
 
-@pytest.mark.demand("D11.d")
+@pytest.mark.demand("D11.c")
 def test_a_ref_that_somebody_else_moved_stays_and_so_do_those_that_were_to_move_with_it(tmp_path: Path) -> None:
     """Git itself compares, in the same step as it writes: whoever looked before may be late."""
     repository = make_repository(tmp_path / "project")
