@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import struct
 import subprocess
 import zlib
 from collections.abc import Callable
@@ -185,3 +187,36 @@ def test_a_message_cannot_forge_a_commit(checkout: Checkout) -> None:
     assert git(checkout.repository.root, "rev-parse", "main") == before
     assert len(done.commits) == 2
     assert git(checkout.repository.root, "ls-tree", "--name-only", done.tip, "evil") == ""
+
+
+def _little_that_unfolds(git_dir: Path) -> None:
+    for number in range(30):
+        folder = git_dir / "objects" / f"{number:02x}"
+        folder.mkdir(exist_ok=True)
+        (folder / ("0" * 38)).write_bytes(zlib.compress(bytes(1024**2)))
+
+
+def _many_packs(git_dir: Path) -> None:
+    empty = b"PACK" + struct.pack(">II", 2, 0)
+    for number in range(51):
+        pack = git_dir / f"objects/pack/pack-{number:040x}.pack"
+        pack.write_bytes(empty + hashlib.sha1(empty).digest())
+
+
+@pytest.mark.demand("D6.m")
+@pytest.mark.parametrize("flood", [_little_that_unfolds, _many_packs])
+def test_objects_that_would_take_for_ever_to_read_cost_the_agent_its_history(
+    checkout: Checkout, flood: Callable[[Path], None]
+) -> None:
+    """Little on the disk can unfold to any number of bytes; what the disk shows is delivered all the same (M04)."""
+    write(checkout.folder, {LOGIN: "work = True\n"})
+    git(checkout.folder, "commit", "-qam", "WP01: more work")
+    limits = Limits(total_bytes=8 * 1024**2)
+    before = observe(checkout, limits=limits)
+    assert isinstance(before, Observation)
+    assert before.history.commits[-1].subject == "WP01: more work"
+    flood(checkout.folder / ".git")
+    seen = observe(checkout, limits=limits)
+    assert isinstance(seen, Observation)
+    assert "limit" in seen.history.note
+    assert seen.versions == before.versions

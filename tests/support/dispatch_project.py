@@ -6,6 +6,7 @@ The checks of a package are a quick standard-library test run, so that a dispatc
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -113,10 +114,10 @@ class DispatchProject(NamedTuple):
             one = find_package(store, name, SLUG)
             return dispatch(project, store, one, agent=None, say=(said if said is not None else []).append)
 
-    def command(self, *arguments: str, timeout_s: float = 120) -> Done:
-        """Run the program as a person does."""
-        argv = [sys.executable, "-m", "phasegate", *arguments]
-        done = subprocess.run(argv, cwd=self.root, capture_output=True, text=True, timeout=timeout_s)
+    def command(self, *arguments: str, timeout_s: float = 120, env: Mapping[str, str] | None = None) -> Done:
+        """Run the program as a person does, with these variables besides their own."""
+        argv, variables = [sys.executable, "-m", "phasegate", *arguments], {**os.environ, **(env or {})}
+        done = subprocess.run(argv, cwd=self.root, capture_output=True, text=True, timeout=timeout_s, env=variables)
         return Done(done.returncode, done.stdout, done.stderr)
 
     def git(self, *arguments: str) -> str:

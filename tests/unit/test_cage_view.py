@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -179,3 +180,21 @@ def test_the_tool_chains_behind_the_path_are_shown(tmp_path: Path, monkeypatch: 
     assert {f"{home}/.rustup", f"{home}/.cargo/bin"} <= {*shown}
     assert f"{home}/.cargo" not in shown
     assert f"{home}/.rustup" not in reach.of_command(("true",), "/usr/bin", keep_out=[])
+
+
+@sandboxed
+def test_a_link_in_a_writable_folder_shows_nothing_outside_of_it(room: Room, level: Level) -> None:
+    """Whether it is named to be read, lies on PATH or is the command: a job that ran there before may have made it."""
+    private = make(room.root / "private/letter")
+    programs = room.worktree / "bin"
+    programs.mkdir()
+    for name in ("letter", "tool"):
+        (programs / name).symlink_to(private)
+    env = {**scrubbed(), "PATH": f"{programs}:{os.environ['PATH']}"}
+    asked = {
+        "readable": (programs / "letter",),
+        "env": env,
+        "command": (str(programs / "tool"), str(programs / "letter")),
+    }
+    assert tried(room, level, private, **asked) == {"letter": "absent"}
+    assert tried(room, level, private, readable=(private,)) == {"letter": "readable"}

@@ -5,6 +5,7 @@ The conversation is held by `acp_program` inside the cage; here is its order, an
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -32,6 +33,7 @@ from phasegate.agents.port import (
     Usage,
 )
 from phasegate.agents.qwen import Qwen
+from phasegate.cage.environment import safe_path
 from phasegate.errors import ConfigError
 from phasegate.rules.answer import blockers_in
 
@@ -103,7 +105,7 @@ def _unknown(task: Task) -> Launch:
 def _found(command: tuple[str, ...]) -> tuple[str, ...]:
     """With the program's whole path where it is on PATH: the cage shows what lies around files that are named."""
     program, *arguments = command
-    return (shutil.which(program) or program, *arguments)
+    return (shutil.which(program, path=safe_path(os.environ.get("PATH", ""))) or program, *arguments)
 
 
 def _order(task: Task) -> Order:

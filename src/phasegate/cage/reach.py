@@ -62,7 +62,8 @@ def secrets() -> list[str]:
 def of_command(command: tuple[str, ...], path: str, keep_out: list[str]) -> list[str]:
     """The folders and files that a configured command needs: its program, the files it names, and all of PATH.
 
-    `keep_out` are the writable folders: they are shown anyway, and what contains one is too wide to be shown.
+    `keep_out` are the writable folders: they are shown anyway, and what contains one is too wide to be shown. Links in
+    them are not followed: a job that ran there before could have pointed one at any file.
     """
     return _Reach(keep_out).of_command(command, path)
 
@@ -72,20 +73,23 @@ class _Reach:
         self._homes = homes()
         self._secrets = [f"{home}/{name}" for home in self._homes for name in _SECRETS]
         self._contained = [f"{path}/" for path in (*keep_out, *self._homes, *self._secrets)]
+        self._kept_out = tuple(f"{path}/" for path in keep_out)
 
     def of_command(self, command: tuple[str, ...], path: str) -> list[str]:
         named = [word for word in command[1:] if word.startswith("/") and os.path.isfile(word)]
         harmless = [word for word in named if not self._is_secret(os.path.realpath(word))]
-        around = [self._around(step) for start in (*command[:1], *harmless) for step in _way_to(start)]
+        around = [self._around(step) for start in (*command[:1], *harmless) for step in self._way_to(start)]
         return list(dict.fromkeys([*self._of_search_path(path), *around, *self._toolchains(path)]))
 
     def _of_search_path(self, path: str) -> Iterator[str]:
         for entry in filter(os.path.isdir, path.split(":")):
+            if self._is_kept_out(entry):
+                continue
             if not self._shows_too_much(os.path.realpath(entry)):
                 yield entry
             yield self._around(f"{entry}/program")
             if self._is_below_a_home(entry):
-                yield from (self._around(step) for link in _links_in(entry) for step in _way_to(link))
+                yield from (self._around(step) for link in _links_in(entry) for step in self._way_to(link))
 
     def _toolchains(self, path: str) -> list[str]:
         """Where the programs on PATH look by themselves: those of rustup look into ~/.rustup."""
@@ -117,6 +121,25 @@ class _Reach:
     def _is_secret(self, path: str) -> bool:
         return any(f"{path}/".startswith(f"{secret}/") for secret in self._secrets)
 
+    def _is_kept_out(self, path: str) -> bool:
+        return f"{os.path.normpath(path)}/".startswith(self._kept_out)
+
+    def _way_to(self, program: str) -> list[str]:
+        """A program, each link on the way to it, and the interpreter that its first line names."""
+        steps: list[str] = []
+        pending = [program]
+        while pending and len(steps) < _MOST_STEPS:
+            step = os.path.normpath(pending.pop())
+            if step in steps or self._is_kept_out(step) or not os.path.lexists(step):
+                continue
+            steps.append(step)
+            if os.path.islink(step):
+                folder, target = os.path.dirname(step), os.readlink(step)
+                pending += [os.path.join(folder, target), os.path.join(os.path.realpath(folder), target)]
+            else:
+                pending.extend(_interpreter_of(step))
+        return steps
+
     def _is_below_a_home(self, folder: str) -> bool:
         return any(folder.startswith(f"{home}/") for home in self._homes)
 
@@ -124,23 +147,6 @@ class _Reach:
 def _links_in(folder: str) -> list[str]:
     """A person's folder of programs is mostly links to where they are installed."""
     return [entry.path for entry in os.scandir(folder) if entry.is_symlink()][:_MOST_LINKS]
-
-
-def _way_to(program: str) -> list[str]:
-    """A program, each link on the way to it, and the interpreter that its first line names."""
-    steps: list[str] = []
-    pending = [program]
-    while pending and len(steps) < _MOST_STEPS:
-        step = os.path.normpath(pending.pop())
-        if step in steps or not os.path.lexists(step):
-            continue
-        steps.append(step)
-        if os.path.islink(step):
-            folder, target = os.path.dirname(step), os.readlink(step)
-            pending += [os.path.join(folder, target), os.path.join(os.path.realpath(folder), target)]
-        else:
-            pending.extend(_interpreter_of(step))
-    return steps
 
 
 def _interpreter_of(script: str) -> list[str]:

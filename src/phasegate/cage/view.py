@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.cage import reach
+from phasegate.cage.environment import safe_path
 from phasegate.cage.level import Level
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 
@@ -54,7 +55,8 @@ class Bubblewrap(NamedTuple):
 @cache
 def bubblewrap() -> Bubblewrap | None:
     """The installed bubblewrap and the options it knows, or None."""
-    program = shutil.which("bwrap") if sys.platform == "linux" else None
+    here = safe_path(os.environ.get("PATH", ""))  # not what the repository has under this name
+    program = shutil.which("bwrap", path=here) if sys.platform == "linux" else None
     if program is None:
         return None
     listing = subprocess.run([program, "--help"], capture_output=True, check=False, timeout=10, env={})
@@ -120,9 +122,11 @@ def _linked_settings() -> list[str]:
 
 def _mounts(command: tuple[str, ...], path: str, folders: Folders) -> dict[str, _Kind]:
     writable = [_real_folder(folder) for folder in folders.writable]
-    found = [*reach.of_command(command, path, keep_out=writable), *reach.of_ourselves()]
+    # What lies in a writable folder is shown with it. A link in there may be a job's own: it is never followed out.
+    theirs = [*writable, *(os.path.normpath(folder) for folder in folders.writable)]
+    found = [*reach.of_command(command, path, keep_out=theirs), *reach.of_ourselves()]
     needed = [path for path in _widest(found) if not _is_inside(path, writable)]  # those are to stay writable
-    named = [os.path.realpath(folder) for folder in folders.readable]
+    named = [os.path.realpath(path) for path in folders.readable if not _leads_out(path, theirs)]
     real = [os.path.realpath(path) for path in needed]  # /usr/local is a link to somewhere else on some systems
     shown = [path for path in (*needed, *real, *named) if not _is_inside(path, _SYSTEM) and os.path.exists(path)]
     visible = [*shown, *writable, *_SYSTEM]
@@ -131,6 +135,11 @@ def _mounts(command: tuple[str, ...], path: str, folders: Folders) -> dict[str, 
     covered = [path for path in hidden if os.path.lexists(path) and _is_inside(path, visible)]
     kinds = {_Kind.READ: shown, _Kind.HIDE: covered, _Kind.WRITE: writable}
     return {path: kind for kind, paths in kinds.items() for path in paths}
+
+
+def _leads_out(path: Path, theirs: list[str]) -> bool:
+    """Whether a path in a writable folder is by a link somewhere else."""
+    return _is_inside(os.path.normpath(path), theirs) and not _is_inside(os.path.realpath(path), theirs)
 
 
 def _widest(paths: list[str]) -> list[str]:

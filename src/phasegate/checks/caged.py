@@ -16,9 +16,19 @@ from phasegate.checks.plan import Command, Ran
 class CagedRunner:
     """Runs commands one after the other. They share a home folder: what the setup left there, the tests may need."""
 
-    def __init__(self, folder: Path, tag: str, wanted: Level | None = None, stop: Stop | None = None) -> None:
-        """`folder` is for their home and temporary files; `wanted` None takes the strongest level that holds."""
-        self._folder, self._tag, self._wanted = folder, tag, wanted
+    def __init__(
+        self,
+        folder: Path,
+        tag: str,
+        wanted: Level | None = None,
+        stop: Stop | None = None,
+        readable: tuple[Path, ...] = (),
+    ) -> None:
+        """`folder` is for their home and temporary files; `wanted` None takes the strongest level that holds.
+
+        `readable` is what the checkout borrows from elsewhere, such as the objects of its git directory.
+        """
+        self._folder, self._tag, self._wanted, self._readable = folder, tag, wanted, readable
         self._stop = stop or Stop()
         self._runs = 0
 
@@ -34,6 +44,7 @@ class CagedRunner:
             level=choose(self._wanted, needs_network=command.network),
             timeout_s=command.timeout_s,
             writable=(command.cwd,),
+            readable=self._readable,
         )
         outcome = self._stop.run(Job(request))
         return Ran(

@@ -20,7 +20,7 @@ from phasegate.engine.job_end import Assigned, Ended
 from phasegate.engine.jobs import clear_away, run_job, started_row
 from phasegate.engine.project import now
 from phasegate.engine.staffing import clock
-from phasegate.engine.workplace import Workplace, expect_saved
+from phasegate.engine.workplace import Workplace
 from phasegate.errors import PhasegateError
 from phasegate.record.row_events import job_ended, job_started
 from phasegate.record.rows import Event
@@ -30,7 +30,7 @@ from phasegate.rules.retry import back_off_s
 from phasegate.rules.work_package import State
 from phasegate.workspace.export import export
 from phasegate.workspace.removal import remove_tree
-from phasegate.workspace.upkeep import start_over
+from phasegate.workspace.upkeep import Unsaved, start_over
 
 LOOK_EVERY_S = 0.2  # whether somebody has cancelled
 
@@ -203,7 +203,9 @@ class AgentJobs:
     def _record_implemented(self, end: JobEnded, at_work: _AtWork, ended: Ended) -> None:
         index = at_work.owed.agent_index
         if ended.cleanup:
-            expect_saved(start_over(self._place.checkout(index), self._place.terms()))
+            renewed = start_over(self._place.checkout(index), self._place.terms())
+            if isinstance(renewed, Unsaved):  # the package is blocked: a person sees to the rest
+                self._record.say(f"{renewed.folder} is not reset: {renewed.reason}")
         said = claimed(self._place, at_work.assigned, index, ended) if ended.end is End.DONE else ()
         self._record(end, rows=(*ended.rows, *said))
 

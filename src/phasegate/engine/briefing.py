@@ -17,6 +17,7 @@ from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.package_run import Action, Run, Step
 from phasegate.workspace.log import diff_text
+from phasegate.workspace.planting import lay_file
 
 
 def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Mapping[str, float]) -> Member:
@@ -29,7 +30,7 @@ def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str 
     member = agent_for(place, action.step, wanted, place.store.resting(time.time()))
     job, slug = new_id(), place.package.feature_slug
     document = folder / place.document_name
-    document.write_text(place.document, encoding="utf-8")
+    lay_file(folder, place.document_name, place.document)
     share = place.share(action.owed.agent_index) if action.step is Step.IMPLEMENT else None
     return Assigned(
         job=job,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from phasegate.engine.job_end import MOST_NAMED
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.instructions import note
 from phasegate.rules.package_run import Harvested
-from phasegate.rules.scope import Scope, changed_lock_files, judge
+from phasegate.rules.scope import Scope, Violation, changed_lock_files, judge
+from phasegate.rules.visible_text import visible
 from phasegate.workspace.changes import Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.disk import Found
 from phasegate.workspace.harvest import Harvest, harvest
 from phasegate.workspace.trees import differences
 
@@ -20,7 +23,7 @@ Say = Callable[[str], None]
 def take_over(place: Workplace, round_: int, say: Say) -> Harvested:
     """Look at every checkout; if all of them are within their scope, join them on the package's branch."""
     found = [_Left(place, index, checkout) for index, checkout in enumerate(place.checkouts())]
-    violations = tuple(text for left in found for text in left.violations())
+    violations = tuple(text for left in found for text in left.violations()) or tuple(_contested(found))
     if violations:
         return Harvested(violations=violations)
     remarks = [remark for left in found for remark in left.remarks()]
@@ -32,6 +35,29 @@ def take_over(place: Workplace, round_: int, say: Say) -> Harvested:
     return Harvested(tip if differences(place.project.repository.place(), start, tip) else "")
 
 
+def _contested(found: Sequence[_Left]) -> Iterator[str]:
+    """Lock files are everybody's: two agents may have changed one, each in another way (D11)."""
+    first: dict[str, Found | None] = {}
+    for left in found:
+        for path, version in left.versions.items():
+            if first.setdefault(path, version) != version:
+                yield visible(f"{path}: two agents changed it, each in another way")
+
+
+def told(violations: Sequence[Violation]) -> Iterator[str]:
+    """Each violation as it goes on record: an agent's file names need not be text, nor few."""
+    for violation in violations[:MOST_NAMED]:
+        yield visible(f"{violation.path}: {violation.detail}")
+    if len(violations) > MOST_NAMED:
+        yield f"and {len(violations) - MOST_NAMED} more"
+
+
+def named(paths: Sequence[str]) -> str:
+    """The first of these paths, and how many more there are."""
+    more = [f"and {len(paths) - MOST_NAMED} more"] if len(paths) > MOST_NAMED else []
+    return ", ".join([*map(visible, paths[:MOST_NAMED]), *more])
+
+
 class _Left:
     """What one agent left."""
 
@@ -40,13 +66,15 @@ class _Left:
         self._scope: Scope = place.scope(index)
         self._seen: Observation | TooMuch = observe(checkout, litter=place.litter)
 
+    @property
+    def versions(self) -> Mapping[str, Found | None]:
+        return {} if isinstance(self._seen, TooMuch) else self._seen.versions
+
     def violations(self) -> Iterator[str]:
         if isinstance(self._seen, TooMuch):
             yield f"the checkout holds more than {self._seen.limit} {self._seen.what}"
             return
-        tracked = self._place.blobs_of(self._place.start())
-        for violation in judge(self._seen.changes, self._scope, tracked):
-            yield f"{violation.path}: {violation.detail}"
+        yield from told(judge(self._seen.changes, self._scope, self._seen.tracked))
 
     def remarks(self) -> Iterator[str]:
         """What is no violation, and for the reviewer to know (D03, D09)."""
@@ -58,7 +86,7 @@ class _Left:
         }
         for name, paths in found.items():
             if paths:
-                yield note(name, FILES=", ".join(paths))
+                yield note(name, FILES=named(paths))
 
     def taken_over(self) -> str:
         """The head of the package's branch, with what this agent may deliver."""

@@ -17,6 +17,7 @@ from phasegate.rules.budget import Piece
 from phasegate.rules.package_run import End
 from phasegate.rules.result import Response, check_result
 from phasegate.rules.scope import Scope
+from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import WorkPackage
 
 MOST_NAMED = 20
@@ -79,7 +80,9 @@ def judged(assigned: Assigned, report: AgentReport, finished: Finished, has_a_st
 
 
 def strayed(ended: Ended, changed: Sequence[str]) -> Ended:
-    paths = ", ".join(changed[:MOST_NAMED]) + (f" and {len(changed) - MOST_NAMED} more" * (len(changed) > MOST_NAMED))
+    paths = ", ".join(map(visible, changed[:MOST_NAMED])) + (
+        f" and {len(changed) - MOST_NAMED} more" * (len(changed) > MOST_NAMED)
+    )
     reason = f"File scope violation: changed outside the worktree: {paths}"
     remedy = (
         "without a sandbox it cannot be told who did it: if it was you, dispatch again; if not, put it back first "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +37,8 @@ from phasegate.rules.answer import parse_answer
 from phasegate.rules.package_run import End
 from phasegate.rules.spending import Caps, reached
 from phasegate.rules.trail import Action, Done, Source, Value
+from phasegate.workspace.planting import object_stores
+from phasegate.workspace.removal import remove_tree
 
 
 def run_job(
@@ -73,7 +74,7 @@ def run_job(
             sign_in=sign_in,
         )
         # The checkout's own git borrows the objects of the person's repository: to be read, never written.
-        readable = (*request.readable, project.repository.objects)
+        readable = (*request.readable, *object_stores(project.repository))
         request = request._replace(
             readable=readable, stdout_log=folder / "stdout.log", stderr_log=folder / "stderr.log"
         )
@@ -84,6 +85,7 @@ def run_job(
             announce(cage)  # whoever started this may stop it from another thread
             note = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, now(), done))
             report, finished = run_agent(cage, harness.reading(task, cage), note)
+    _empty(folder)
     ended = judged(assigned, report, finished, _has_a_stand_in(store, assigned))
     if watch is not None and (changed := watch.changes()):
         ended = strayed(ended, changed)
@@ -118,7 +120,14 @@ def clear_away(project: Project, job: str) -> None:
     Its home goes too: a sign-in that was lent to it may still lie there.
     """
     end_tagged(job)
-    shutil.rmtree(project.jobs / job / "home", ignore_errors=True)
+    _empty(project.jobs / job)
+
+
+def _empty(folder: Path) -> None:
+    """Remove what an agent kept for itself, however much or deep that is; the logs of its job stay."""
+    for own in (folder / "home", folder / "tmp"):
+        if own.is_dir():
+            remove_tree(own)
 
 
 def wanted_level(project: Project) -> Level | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phasegate.engine.harvesting import named
 from phasegate.engine.validation import Checker, failures_of
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
@@ -36,7 +37,7 @@ def _try_to_merge(place: Workplace) -> Merged | NotMerged | None:
     if isinstance(made, Conflict):
         for index in range(place.count):
             place.renew(index)
-        return NotMerged(note("conflict", TARGET=target, REASON=f"conflicts in {', '.join(made.paths)}"))
+        return NotMerged(note("conflict", TARGET=target, REASON=f"conflicts in {named(made.paths)}"))
     if made.expected != place.start():
         # Measured from where the branch is now: what others merged meanwhile is not this package's to answer for.
         evidence = Checker(place.project, package, made.expected).check(made.commit)

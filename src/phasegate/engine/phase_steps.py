@@ -12,6 +12,7 @@ from phasegate.engine.crew import Crew
 from phasegate.engine.document_harvest import take_documents
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.feature_journal import FeatureJournal
+from phasegate.engine.harvesting import told
 from phasegate.engine.job_end import Assigned, Ended
 from phasegate.engine.jobs import clear_away, run_job, started_row
 from phasegate.engine.phase_briefs import brief, write_scope
@@ -182,7 +183,7 @@ class PhaseSteps:
             return (f"the checkout holds more than {look.limit} {look.what}",)
         tracked = blobs_of(self._project.repository, start)
         found = judge(look.changes, self._scope, tracked)
-        return tuple(f"{violation.path}: {violation.detail}" for violation in found)
+        return tuple(told(found))
 
     @property
     def _scope(self) -> Scope:

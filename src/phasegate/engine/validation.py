@@ -30,6 +30,7 @@ from phasegate.rules.retry import Fault, classify
 from phasegate.rules.work_package import COMMANDS, PROFILES, Checks, WorkPackage
 from phasegate.workspace.export import export
 from phasegate.workspace.log import blobs_of, commits_between
+from phasegate.workspace.planting import object_stores
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_blobs
 from phasegate.workspace.trees import differences
@@ -77,7 +78,13 @@ class Checker(NamedTuple):
         return SetupCache(self.project.location.folder / "setups")
 
     def _runner(self) -> CagedRunner:
-        return CagedRunner(self._room / "job", f"check-{new_id()}", wanted_level(self.project), self.project.stop)
+        return self._runner_in(self._room / "job", "check")
+
+    def _runner_in(self, folder: Path, kind: str) -> CagedRunner:
+        """A build may ask git for its version: the clean checkout's git borrows the objects of the repository."""
+        project = self.project
+        stores = tuple(object_stores(project.repository))
+        return CagedRunner(folder, f"{kind}-{new_id()}", wanted_level(project), project.stop, stores)
 
     def _export(self, commit: str) -> None:
         self._room.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -94,7 +101,7 @@ class Checker(NamedTuple):
             return msgspec.json.decode(path.read_bytes(), type=Baseline)
         beginning = self._replace_room("beginning")
         export(self.project.repository, self.start, beginning / "tree", with_git=True)
-        runner = CagedRunner(beginning / "job", f"baseline-{new_id()}", wanted_level(self.project), self.project.stop)
+        runner = self._runner_in(beginning / "job", "baseline")
         baseline = take_baseline(plan, beginning / "tree", runner, self._cache)
         _refuse_offline(plan, baseline.failed.get(Purpose.SETUP))
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -115,7 +122,8 @@ class Checker(NamedTuple):
         own = self._checks(profile)
         names = {entry.name: "" for entry in root.iterdir()}
         for name in files_asked(profile) if profile else ():
-            if name in names and (root / name).stat().st_size <= LARGEST_ROOT_FILE_BYTES:
+            # An agent may have made a folder of it, or a link to nothing; the export leaves out links that lead out.
+            if (root / name).is_file() and (root / name).stat().st_size <= LARGEST_ROOT_FILE_BYTES:
                 names[name] = (root / name).read_text(encoding="utf-8", errors="replace")
         plan = Plan(
             commands=commands_of(profile, names, own),

@@ -20,6 +20,7 @@ from phasegate.workspace.git import Identity
 from phasegate.workspace.log import blobs_of
 from phasegate.workspace.making import Terms
 from phasegate.workspace.objects import Signature
+from phasegate.workspace.planting import lay_file
 from phasegate.workspace.repository import person_at_work
 from phasegate.workspace.upkeep import Unsaved, bring_up_to_date, take_checkout
 
@@ -59,7 +60,7 @@ class Workplace:
         checkout = find_checkout(self.project.repository, self.assignment(index))
         if checkout is None:
             checkout = take_checkout(self.project.repository, self.assignment(index), self.terms())
-        (checkout.folder / self.document_name).write_text(self.document, encoding="utf-8")
+        lay_file(checkout.folder, self.document_name, self.document)
         return checkout
 
     def checkouts(self) -> list[Checkout]:

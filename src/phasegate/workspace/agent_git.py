@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,9 @@ _FAN = re.compile(r"[0-9a-f]{2}")
 _PACK = re.compile(r"pack-[0-9a-f]{40,64}\.pack")
 _SMALL_BYTES = 1024**2
 _LARGEST_INDEX_BYTES = 256 * 1024**2
-_PACK_TIMEOUT_S = 120.0
+_LARGEST_PACK_BYTES = 256 * 1024**2
+_MOST_PACKS = 50
+_PACKS_TIMEOUT_S = 20.0  # all of them: little bytes can unfold to any number
 _STEERING_FILES = (
     ".git",
     *(f".git/{name}" for name in ("config", "config.worktree", "commondir", "gitdir", "hooks", "modules", "worktrees")),
@@ -74,7 +77,7 @@ def copy_objects(root: int, repository: Repository, store: Path, limits: Limits)
     """Copy what an agent has in its object store into a new one of ours, over the person's objects."""
     (store / "info").mkdir(parents=True)
     (store / "pack").mkdir()
-    (store / "info/alternates").write_text(f"{repository.objects}\n")
+    (store / "info/alternates").write_bytes(b"%s\n" % os.fsencode(repository.objects))
     place = repository.place()._replace(objects=store)
     room = limits.total_bytes
     for name, data in _loose(root, repository.hash_name, limits):
@@ -83,26 +86,34 @@ def copy_objects(root: int, repository: Repository, store: Path, limits: Limits)
             raise LimitReached("objects in the agent's git directory, in bytes", limits.total_bytes)
         (store / name[:2]).mkdir(exist_ok=True)
         (store / name[:2] / name[2:]).write_bytes(data)
-    for pack in _packs(root, limits):
-        _add_pack(place, pack, limits)
+    end_at_s = time.monotonic() + _PACKS_TIMEOUT_S
+    for number, pack in enumerate(_packs(root)):
+        left_s = end_at_s - time.monotonic()
+        if left_s <= 0 or number == _MOST_PACKS:
+            raise LimitReached("packs in the agent's git directory, or seconds to read them", number)
+        _add_pack(place, pack, left_s)
     return place
 
 
 def _loose(root: int, hash_name: str, limits: Limits) -> Iterator[tuple[str, bytes]]:
     """Every loose object that is what its name says, still packed as it lies there."""
-    count = 0
+    count, room = 0, limits.total_bytes
     for fan in _names_beneath(root, ".git/objects"):
         for rest in _names_beneath(root, f".git/objects/{fan}") if _FAN.fullmatch(fan) else ():
             count += 1
             if count > 10 * limits.files:
                 raise LimitReached("objects in the agent's git directory", 10 * limits.files)
             data = read_beneath(root, f".git/objects/{fan}/{rest}", limits.file_bytes)
-            if data is not None and _is_named(data, fan + rest, hash_name, limits.file_bytes):
-                yield fan + rest, data
+            found, size = _unpacked(data or b"", hash_name, limits.file_bytes)
+            room -= size
+            if room < 0:
+                raise LimitReached("objects in the agent's git directory, unpacked, in bytes", limits.total_bytes)
+            if data is not None and found == fan + rest:
+                yield found, data
 
 
-def _is_named(data: bytes, name: str, hash_name: str, limit: int) -> bool:
-    """Whether an object's content gives its name; one that unpacks to more than the limit does not count."""
+def _unpacked(data: bytes, hash_name: str, limit: int) -> tuple[str, int]:
+    """The name that an object's content gives it, and its size; one that unpacks to more than the limit has no name."""
     unpacker, found, left = zlib.decompressobj(), hashlib.new(hash_name, usedforsecurity=False), limit
     try:
         while data and left > 0 and not unpacker.eof:
@@ -111,25 +122,24 @@ def _is_named(data: bytes, name: str, hash_name: str, limit: int) -> bool:
             found.update(part)
             left -= len(part)
     except zlib.error:
-        return False
-    return unpacker.eof and found.hexdigest() == name
+        return "", limit - left
+    return found.hexdigest() if unpacker.eof else "", limit - left
 
 
-def _packs(root: int, limits: Limits) -> Iterator[bytes]:
+def _packs(root: int) -> Iterator[bytes]:
     try:
         with folder_beneath(root, ".git/objects/pack") as folder:
             for name in sorted(names_in(folder)):
-                if _PACK.fullmatch(name) and (data := read_plain_file(folder, name, limits.total_bytes)) is not None:
+                if _PACK.fullmatch(name) and (data := read_plain_file(folder, name, _LARGEST_PACK_BYTES)) is not None:
                     yield data
     except OSError:
         return
 
 
-def _add_pack(place: Place, pack: bytes, limits: Limits) -> None:
+def _add_pack(place: Place, pack: bytes, timeout_s: float) -> None:
     """Index a pack anew: git computes the names of its objects itself. A broken one is left out."""
-    arguments = ("index-pack", "--stdin", f"--max-input-size={limits.total_bytes}")
     try:
-        git(place, *arguments, stdin=pack, timeout_s=_PACK_TIMEOUT_S)
+        git(place, "index-pack", "--stdin", stdin=pack, timeout_s=timeout_s)
     except GitFailed:
         return
 

@@ -111,9 +111,7 @@ def git(
         stdout_to=stdout_to,
     )
     if found.exit_code not in accept or found.cut or found.timed_out:
-        raise GitFailed(
-            f"git {arguments[0]} failed: {_reason(found)}", "see what `git fsck` says, and look for a full disk"
-        )
+        raise GitFailed(f"git {arguments[0]} failed: {_reason(found)}", _hint(place))
     return found
 
 
@@ -143,6 +141,12 @@ def _environment_of(place: Place) -> Mapping[str, str]:
 
 def _path() -> str:
     return safe_path(os.environ.get("PATH", ""))
+
+
+def _hint(place: Place) -> str:
+    if any((place.objects / "pack").glob("*.promisor")):
+        return "this is a partial clone, and we fetch nothing: get the rest by `git fetch --refetch --no-filter`"
+    return "see what `git fsck` says, and look for a full disk"
 
 
 def _reason(found: Finished) -> str:

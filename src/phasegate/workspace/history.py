@@ -18,6 +18,9 @@ _TIMEOUT_S = 20.0  # a tree can be made to unfold without end
 _OUTPUT_BYTES = 64 * 1024**2
 _LONGEST_MESSAGE = 64 * 1024
 _SIGNED = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<when>\d{1,12}) (?P<zone>[+-]\d{4})")
+_FURTHEST_ZONE = 1400
+# Character sets that people write in. Python knows more under this name, some of them slow on purpose (M06).
+_CHARACTER_SET = re.compile(r"(?:utf|iso|latin|us-ascii|cp|windows|koi8|euc|shift|gb|big5)[\w-]{0,20}", re.ASCII | re.I)
 _UNKNOWN = Signature(Identity("unknown", "unknown"), 0)
 
 
@@ -127,7 +130,7 @@ def _commit(one: str, text: bytes, changes: tuple[Difference, ...]) -> AgentComm
 
 def _decoded(message: bytes, encoding: str) -> str:
     try:
-        return message.decode(encoding, errors="replace")
+        return message.decode(encoding if _CHARACTER_SET.fullmatch(encoding) else "utf-8", errors="replace")
     except LookupError:
         return message.decode(errors="replace")
 
@@ -136,7 +139,8 @@ def _signature(text: str) -> Signature:
     found = _SIGNED.fullmatch(text)
     if found is None:
         return _UNKNOWN
-    return Signature(Identity(found["name"], found["email"]), int(found["when"]), found["zone"])
+    zone = found["zone"] if int(found["zone"][1:]) <= _FURTHEST_ZONE else "+0000"  # git makes no commit of another
+    return Signature(Identity(found["name"], found["email"]), int(found["when"]), zone)
 
 
 def staged_changes(repository: Repository, index: bytes, start: str, room: Path) -> list[Difference] | None:

@@ -35,9 +35,9 @@ def diff_text(repository: Repository, old: str, new: str) -> str:
 
 
 def blobs_of(repository: Repository, commit: str) -> dict[str, str]:
-    """The files of a commit, each with the id of its content."""
+    """The files of a commit, each with the id of its content. A submodule is none: its content is elsewhere."""
     listed = git(repository.place(), "ls-tree", "-r", "-z", "--full-tree", commit).stdout.split(b"\0")
-    entries = (entry.partition(b"\t") for entry in listed if entry)
+    entries = (entry.partition(b"\t") for entry in listed if entry and not entry.startswith(b"160000 "))
     return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from phasegate.errors import StateConflict
+from phasegate.errors import ConfigError, StateConflict
 from phasegate.rules.scope import LITTER
 from phasegate.workspace.agent_git import fingerprint
 from phasegate.workspace.beginning import Beginning
@@ -60,6 +60,8 @@ def home_of(checkout: Checkout) -> Path:
 def make(repository: Repository, assignment: Assignment, terms: Terms, begin: Beginning) -> Checkout:
     """Make a checkout where none is, out of the pool if there is one."""
     home = terms.worktrees or repository.root / WORKTREES
+    if home.is_symlink() or (home.exists() and not home.is_dir()):
+        raise ConfigError(f"{home} is not a folder", "Move it away, or set `worktrees` in [paths] of phasegate.toml.")
     if not home.is_dir():
         home.mkdir(parents=True, exist_ok=True)
         with repository_lock(repository):

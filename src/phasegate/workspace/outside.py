@@ -46,13 +46,21 @@ def changed_outside(before: Sight, after: Sight, ours: Collection[str] = ()) -> 
 
 
 def _marks(path: Path, name: str) -> Iterator[tuple[str, str]]:
-    """A mark for each file at or below a path; folders have none, for they change whenever a file comes or goes."""
-    try:
-        about = path.lstat()
-        below = [*path.iterdir()] if stat.S_ISDIR(about.st_mode) else None
-    except OSError:
-        return
-    if below is None:
+    """A mark for each file at or below a path; folders have none, for they change whenever a file comes or goes.
+
+    What cannot be looked at has a mark too: an agent may have gone too deep for any path.
+    """
+    pending = [(path, name)]
+    while pending:
+        path, name = pending.pop()
+        try:
+            about = path.lstat()
+            if stat.S_ISDIR(about.st_mode):
+                pending += [(entry, f"{name}/{entry.name}") for entry in path.iterdir()]
+                continue
+        except FileNotFoundError:
+            continue
+        except OSError:
+            yield name, "cannot be looked at"
+            continue
         yield name, f"{about.st_mode} {about.st_ino} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}"
-    for entry in below or ():
-        yield from _marks(entry, f"{name}/{entry.name}")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.workspace.disk import opened_folder
 from phasegate.workspace.git import Identity, git
+from phasegate.workspace.removal import removal_room
 from phasegate.workspace.repository import Repository, write_git_directory
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Seedling(NamedTuple):
@@ -40,6 +47,7 @@ def mend_files(repository: Repository, folder: Path, index: Path, lost: Sequence
 def write_agents_git(repository: Repository, folder: Path, index: Path, seedling: Seedling) -> int:
     """Give a checkout its git directory, and return the time of its file system after all files were written.
 
+    The time is 0, which is before all others, where times do not tell what was written: then contents are compared.
     It reads the person's objects through `alternates` and shares nothing else: no refs, no configuration, no remotes.
     """
     git_dir = folder / ".git"
@@ -47,15 +55,42 @@ def write_agents_git(repository: Repository, folder: Path, index: Path, seedling
     write_git_directory(git_dir, repository.hash_name, _settings(seedling.agent))
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (git_dir / name).mkdir()
-    (git_dir / "objects/info/alternates").write_text(f"{repository.objects}\n")
+    (git_dir / "objects/info/alternates").write_bytes(b"%s\n" % os.fsencode(repository.objects))
     refs = {**seedling.refs, f"refs/heads/{seedling.branch}": seedling.start}
-    (git_dir / "packed-refs").write_text("".join(f"{refs[name]} {name}\n" for name in sorted(refs)))
+    (git_dir / "packed-refs").write_bytes(b"".join(os.fsencode(f"{refs[name]} {name}\n") for name in sorted(refs)))
     (git_dir / "HEAD").write_text(f"ref: refs/heads/{seedling.branch}\n")
     (git_dir / "info/exclude").write_text("".join(f"{line}\n" for line in seedling.excluded))
     if (repository.common_dir / "shallow").is_file():
         shutil.copyfile(repository.common_dir / "shallow", git_dir / "shallow")
     shutil.copyfile(index, git_dir / "index")
-    return (git_dir / "index").stat().st_mtime_ns
+    return (git_dir / "index").stat().st_mtime_ns if _times_tell(git_dir) else 0
+
+
+def _times_tell(folder: Path) -> bool:
+    """Whether a write through a mapping changes a file's times. In memory (tmpfs) it does not, once a page was read."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.truncate(file.fileno(), 1)
+        with mmap.mmap(file.fileno(), 1) as mapped:
+            _ = mapped[0]
+            os.utime(file.fileno(), ns=(0, 0))
+            mapped[0] = 1
+        return os.fstat(file.fileno()).st_mtime_ns != 0
+
+
+def lay_file(folder: Path, name: str, text: str) -> None:
+    """Put a file of ours into a folder that an agent may have written to: whatever lay under its name is gone first.
+
+    A link there could lead our write to any file of the person, and a pipe could hold it up for ever.
+    """
+    with opened_folder(folder) as root:
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=root)
+        except OSError:  # a folder
+            with removal_room(folder.parent) as room:
+                room.take(root, name)
+        with os.fdopen(os.open(name, _CREATE, 0o644, dir_fd=root), "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _settings(agent: Identity) -> str:
@@ -80,7 +115,7 @@ def object_stores(repository: Repository) -> list[Path]:
 
 def _alternates(objects: Path) -> list[Path]:
     try:
-        lines = (objects / "info/alternates").read_text().splitlines()
+        lines = os.fsdecode((objects / "info/alternates").read_bytes()).split("\n")
     except OSError:
         return []
     return [(objects / line).resolve() for line in lines if line and not line.startswith("#")]

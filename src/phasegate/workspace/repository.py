@@ -61,6 +61,8 @@ def open_repository(folder: Path) -> Repository:
         raise ConfigError(
             f"{folder} is no repository to work in: {reason}", "change into a repository, or make one: git init"
         )
+    if not all(line.isprintable() for line in lines):
+        raise ConfigError(f"{folder!a}: its path is no plain text", "agents are told it: move the repository")
     return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])
 
 
@@ -111,11 +113,11 @@ def keep_out_of_git(repository: Repository, folder: Path) -> None:
         return
     exclude = repository.common_dir / "info/exclude"
     exclude.parent.mkdir(exist_ok=True)
-    line = f"/{folder.relative_to(repository.root)}/"
-    text = exclude.read_text() if exclude.exists() else ""
+    line = b"/%s/" % os.fsencode(folder.relative_to(repository.root))
+    text = exclude.read_bytes() if exclude.exists() else b""
     if line not in text.splitlines():
         fresh = exclude.with_name("exclude.phasegate")
-        fresh.write_text(text + ("" if not text or text.endswith("\n") else "\n") + line + "\n")
+        fresh.write_bytes(text + (b"" if not text or text.endswith(b"\n") else b"\n") + line + b"\n")
         fresh.replace(exclude)
 
 
@@ -135,7 +137,7 @@ def temporary_folder(repository: Repository) -> Iterator[Path]:
 def read_refs(repository: Repository, *patterns: str) -> dict[str, str]:
     """The refs below the given names, each with its object."""
     said = git(repository.refs_place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns)
-    lines = (line.partition(" ") for line in os.fsdecode(said.stdout).splitlines())
+    lines = (line.partition(" ") for line in os.fsdecode(said.stdout).split("\n") if line)  # a name may hold U+2028
     return {name: object_id for object_id, _, name in lines}
 
 

@@ -7,13 +7,15 @@ from typing import NamedTuple
 from phasegate.errors import StateConflict
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout, opened_root
-from phasegate.workspace.disk import Limits, content_as_seen
+from phasegate.workspace.disk import Found, Limits, content_as_seen
 from phasegate.workspace.lock import repository_lock
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits
 from phasegate.workspace.refs import BRANCHES, SAVED, Move, move_refs
 from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.states import can_be_taken, versions
 from phasegate.workspace.trees import differences
+
+_EMPTY_KINDS = ("010", "140", "020", "060")
 
 
 class Saved(NamedTuple):
@@ -32,12 +34,17 @@ def save(checkout: Checkout, signature: Signature, *, limits: Limits = DEFAULT_L
     repository, ref = checkout.repository, BRANCHES + checkout.assignment.branch
     head = read_refs(repository, ref).get(ref, checkout.start)
     on_disk = _on_disk(seen)
-    left_out = tuple(sorted(path for path, found in seen.versions.items() if not can_be_taken(found)))
+    left_out = tuple(sorted(path for path, found in seen.versions.items() if found and _cannot_be_kept(found)))
     on_branch = versions(differences(repository.place(), checkout.start, head))
     if not left_out and not _unsaved(checkout, on_disk, on_branch):
         return None
     commit = _commit(checkout, seen, on_disk, head, signature)
     return Saved(_keep(repository, checkout.assignment.name, commit), commit, left_out)
+
+
+def _cannot_be_kept(found: Found) -> bool:
+    """Whether something would be lost with it. A pipe, a socket or a device holds nothing."""
+    return not can_be_taken(found) and found.mode[:3] not in _EMPTY_KINDS
 
 
 def _unsaved(checkout: Checkout, on_disk: dict[str, Version | None], on_branch: dict[str, Version | None]) -> bool:

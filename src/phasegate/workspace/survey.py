@@ -120,7 +120,9 @@ class _Walk(ABC):
                 continue
             if not stat.S_ISDIR(about.st_mode):
                 self._changed(descriptor, name, prefix + name, about, was)
-            elif was[4] != GIT_LINK:
+            elif was[4] == GIT_LINK:
+                self._submodule(descriptor, name, prefix + name)
+            else:
                 self._lost.append(prefix + name)
                 unknown.append((name, True))
         return unknown, seen
@@ -154,6 +156,10 @@ class _Walk(ABC):
     @abstractmethod
     def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: State) -> None:
         """A tracked file is not as it was."""
+
+    @abstractmethod
+    def _submodule(self, descriptor: int, name: str, path: str) -> None:
+        """The folder of a submodule, which we left empty, was touched."""
 
     @abstractmethod
     def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
@@ -192,6 +198,14 @@ class _Look(_Walk):
         else:
             self._descend(descriptor, name, path, depth)
 
+    def _submodule(self, descriptor: int, name: str, path: str) -> None:
+        """One that was filled by git is no part of the work; anything else in there has no place in the tree."""
+        names = _names_below(descriptor, name)
+        if names is None or any(names_git_directory(inside) for inside in names):
+            self.ignored.append(path)
+        elif names:
+            self._keep(path, Found(f"{GIT_LINK:06o}"))
+
     def _looked(self, descriptor: int, name: str, about: os.stat_result, limits: Limits) -> Found:
         if about.st_dev != self._device:
             return Found(OTHER_DEVICE)
@@ -228,18 +242,26 @@ class _Sweep(_Walk):
     def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
         self.dirty.append(path)
 
+    def _submodule(self, descriptor: int, name: str, path: str) -> None:
+        if _names_below(descriptor, name) != set():
+            self.dirty.append(path)
+
     def _cannot_enter(self, path: str, why: str) -> None:
         self.dirty.append(path)
 
 
 def _is_repository(descriptor: int, name: str) -> bool:
     """Whether a folder is a repository, or a bare one, which git would take for one when somebody stands in it."""
+    names = _names_below(descriptor, name) or set()
+    return any(names_git_directory(inside) for inside in names) or {"HEAD", "objects", "refs"} <= names
+
+
+def _names_below(descriptor: int, name: str) -> set[str] | None:
     try:
         with opened_folder(name, descriptor) as folder:
-            names = set(names_in(folder))
+            return set(names_in(folder))
     except OSError:
-        return False
-    return any(names_git_directory(inside) for inside in names) or {"HEAD", "objects", "refs"} <= names
+        return None
 
 
 def _mode_of(descriptor: int, name: str) -> str:

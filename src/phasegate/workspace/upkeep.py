@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.errors import StateConflict
+from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.workspace.beginning import advance, at_feature_head, beginning_of
 from phasegate.workspace.changes import TooMuch
 from phasegate.workspace.checkout import Assignment, Checkout, check_names, find_checkout, records_folder
@@ -66,7 +66,13 @@ def take_checkout(repository: Repository, assignment: Assignment, terms: Terms) 
         found = find_checkout(repository, assignment)
         if found is not None:
             return found
-        return make(repository, assignment, terms, beginning_of(repository, assignment, terms.signature))
+        begin = beginning_of(repository, assignment, terms.signature)
+        try:
+            return make(repository, assignment, terms, begin)
+        except OSError as error:
+            raise EnvironmentUnavailable(
+                f"no checkout can be made: {error}", "check the disk and its permissions"
+            ) from error
 
 
 def start_over(checkout: Checkout, terms: Terms) -> Renewed | Unsaved:

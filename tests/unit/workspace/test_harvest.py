@@ -197,10 +197,11 @@ def test_a_message_in_another_encoding_arrives_as_text(repository: Repository, c
     assert subjects(repository, f"main..{branch_of(checkout)}") == ["WP01: gr\u00fc\u00df"]
 
 
-def test_a_file_that_changes_after_it_was_judged_is_not_taken(checkout: Checkout) -> None:
+@pytest.mark.parametrize("later", ["another\n", "JUDGED\n", "x"], ids=["longer", "as long", "shorter"])
+def test_a_file_that_changes_after_it_was_judged_is_not_taken(checkout: Checkout, later: str) -> None:
     write(checkout.folder, {"src/login.py": "judged\n"})
     seen = seen_in(checkout)
-    write(checkout.folder, {"src/login.py": "another\n"})
+    write(checkout.folder, {"src/login.py": later})
     with pytest.raises(StateConflict, match="changed after it was checked"):
         harvest(checkout, seen, lambda path: True, committer=US, title="x")
 

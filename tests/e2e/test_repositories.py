@@ -1,0 +1,141 @@
+"""Repositories as people have them: borrowed objects, odd names, half of the objects, settings of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from phasegate.rules.work_package import State
+from support.dispatch_project import (
+    FEATURE,
+    SLUG,
+    TEST_COMMAND,
+    DispatchProject,
+    approves,
+    implements,
+    make_project,
+    package,
+)
+
+FORM = "src/login.ts"
+
+
+def ready(project: DispatchProject) -> DispatchProject:
+    project.play(implements(FORM), approves())
+    return project
+
+
+def cloned(project: DispatchProject, name: str, *options: str) -> DispatchProject:
+    """A clone beside the project, with the plan loaded."""
+    folder = project.root.parent / name
+    project.git("clone", "-q", *options, ".", str(folder))
+    other = project._replace(root=folder)
+    assert other.command("plan", "load", f"kitty-specs/{SLUG}").code == 0
+    return ready(other)
+
+
+@pytest.mark.demand("D4.b", "D8.g")
+def test_a_clone_that_borrows_its_objects_can_be_worked_in(tmp_path: Path) -> None:
+    """The agent's git, and that of the checks, read them through two steps."""
+    document = package(test=f"git log --oneline && {TEST_COMMAND}")
+    report = cloned(make_project(tmp_path, {"WP01": document}), "borrows", "--shared").dispatch()
+    assert report.state is State.DONE, report.reason
+
+
+@pytest.mark.demand("D8.g")
+def test_a_build_can_ask_git_for_its_version(tmp_path: Path) -> None:
+    project = ready(make_project(tmp_path, {"WP01": package(test=f"git describe --tags && {TEST_COMMAND}")}))
+    project.git("tag", "-m", "one", "v1")
+    report = project.dispatch()
+    assert report.state is State.DONE, report.reason
+
+
+@pytest.mark.demand("D4.b")
+def test_a_partial_clone_that_lacks_files_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.git("config", "uploadpack.allowFilter", "true")
+    folder = tmp_path / "partial"
+    source = f"file://{project.root}"
+    subprocess.run(["git", "clone", "-q", "--no-checkout", "--filter=blob:none", source, str(folder)], check=True)
+    subprocess.run(["git", "sparse-checkout", "set", "kitty-specs"], cwd=folder, check=True)
+    subprocess.run(["git", "checkout", "-q", "main"], cwd=folder, check=True)
+    other = project._replace(root=folder)
+    assert other.command("plan", "load", f"kitty-specs/{SLUG}").code == 0
+    done = other.command("dispatch", "WP01")
+    assert done.code == 4
+    assert "git fetch --refetch --no-filter" in done.stderr
+
+
+@pytest.mark.demand("D4.b")
+def test_names_of_tags_and_lines_of_the_exclude_file_need_not_be_text(tmp_path: Path) -> None:
+    project = ready(make_project(tmp_path))
+    exclude = project.root / ".git/info/exclude"
+    exclude.write_bytes(b"# caf\xe9")
+    for name in (b"caf\xe9", "line\u2028break".encode()):
+        subprocess.run(["git", "tag", name], cwd=project.root, check=True)
+    done = project.command("dispatch", "WP01")
+    assert done.code == 0, done.stderr
+    assert exclude.read_bytes().startswith(b"# caf\xe9\n")
+    assert FORM in project.files_of(FEATURE)
+
+
+@pytest.mark.demand("D4.b", "D1.a")
+def test_a_repository_whose_path_is_no_text_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """Its path goes into the envelope, which is JSON: no byte of it could be told otherwise."""
+    project = make_project(tmp_path)
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    project.root.rename(odd)
+    done = project._replace(root=odd).command("dispatch", "WP01")
+    assert done.code == 2, done.stderr
+    assert "move the repository" in done.stderr
+
+
+@pytest.mark.demand("D4.b", "D6.m")
+def test_a_person_with_settings_and_variables_of_their_own_gets_the_same_work(tmp_path: Path) -> None:
+    """Theirs are neither needed nor obeyed; a program that they name is not run by us."""
+    project, fired = ready(make_project(tmp_path)), tmp_path / "fired"
+    settings = {
+        "commit.gpgsign": "true",
+        "core.autocrlf": "true",
+        "core.fsmonitor": f"touch {fired}",
+        "core.hooksPath": "hooks",
+        "core.ignorecase": "true",
+        "extensions.worktreeConfig": "true",
+        "i18n.commitEncoding": "latin1",
+        "merge.ff": "only",
+    }
+    for name, value in settings.items():
+        project.git("config", name, value)
+    (project.root / "hooks").mkdir()
+    for name in ("post-checkout", "reference-transaction", "pre-commit", "post-index-change"):
+        hook = project.root / "hooks" / name
+        hook.write_text(f"#!/bin/sh\ntouch {fired}\n")
+        hook.chmod(0o755)
+    other = {"GIT_DIR": "/elsewhere", "GIT_INDEX_FILE": "/elsewhere", "GIT_OBJECT_DIRECTORY": "/elsewhere"}
+    more = {"GIT_WORK_TREE": "/elsewhere", "GIT_NAMESPACE": "x", "GIT_EXTERNAL_DIFF": "false", "GIT_TRACE": "1"}
+    fired.unlink(missing_ok=True)
+    done = project.command("dispatch", "WP01", env={**other, **more})
+    assert done.code == 0, done.stderr
+    assert not fired.exists()
+
+
+@pytest.mark.demand("D4.a")
+@pytest.mark.parametrize("is_link", [False, True], ids=["a file", "a link"])
+def test_something_else_where_the_worktrees_go_is_refused_with_what_to_do(tmp_path: Path, is_link: bool) -> None:
+    project = ready(make_project(tmp_path))
+    place = project.root / ".worktrees"
+    place.symlink_to(tmp_path) if is_link else place.write_text("mine")
+    done = project.command("dispatch", "WP01")
+    assert done.code == 2, done.stderr
+    assert "is not a folder" in done.stderr
+
+
+@pytest.mark.demand("D4.a")
+def test_a_folder_for_worktrees_that_cannot_be_made_is_the_machine_s_fault(tmp_path: Path) -> None:
+    project = ready(make_project(tmp_path, run='[paths]\nworktrees = "README.md/below"'))
+    done = project.command("dispatch", "WP01")
+    assert done.code == 3, done.stderr
+    assert "no checkout can be made" in done.stderr
