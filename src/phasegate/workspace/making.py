@@ -61,7 +61,7 @@ def make(repository: Repository, assignment: Assignment, terms: Terms, begin: Be
     """Make a checkout where none is, out of the pool if there is one."""
     home = terms.worktrees or repository.root / WORKTREES
     if home.is_symlink() or (home.exists() and not home.is_dir()):
-        raise ConfigError(f"{home} is not a folder", "Move it away, or set `worktrees` in [paths] of phasegate.toml.")
+        raise ConfigError(f"{home} is not a folder", "move it away, or set `worktrees` in [paths] of phasegate.toml")
     if not home.is_dir():
         home.mkdir(parents=True, exist_ok=True)
         with repository_lock(repository):
