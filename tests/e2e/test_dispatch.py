@@ -379,7 +379,7 @@ def test_why_a_program_failed_is_told_in_its_own_last_words(tmp_path: Path) -> N
     project = make_project(tmp_path)
     project.play(turn("implement", {"run": "printf 'warming up\\nno licence\\033[2J found\\n\\n' >&2"}, {"exit": 3}))
     reason, remediation = blocked(project)
-    assert reason == r"exit status 3: no licence\x1b[2J found"
+    assert reason == "exit status 3: no licence found"
     (job,) = project.jobs()
     assert f"audit show --job {job.id}" in remediation
     assert project.command("audit", "show", "--job", job.id).stdout.splitlines()[-1] == (
@@ -398,8 +398,20 @@ def test_a_scope_violation_blocks_until_a_person_allows_the_path(tmp_path: Path)
     assert allowed.code == 0, allowed.stderr
     again = project.command("dispatch", "WP01", "--json")
     assert (again.code, again.json["state"]) == (0, "DONE"), again.stderr
+    assert "File scope violation: src/services/auth.ts" in project.prompt(project.jobs()[1].id)
     assert project.git("show", f"{FEATURE}:src/services/auth.ts") == "export const done = true;"
     assert project.audit_problems() == []
+
+
+@pytest.mark.demand("D5.e", "D8.b")
+def test_a_program_that_is_missing_round_after_round_is_a_persons_business(tmp_path: Path) -> None:
+    project = make_project(tmp_path, {"WP01": package(test="no-such-runner --all")})
+    project.play(implements(FORM, round=1), turn("implement", SUCCESS))
+    reason, remediation = blocked(project)
+    assert reason == "test: the program is missing, in this round again"
+    assert "install it" in remediation
+    assert [(job.phase, job.round) for job in project.jobs()] == [("implement", 1), ("implement", 2)]
+    assert "its program is missing" in project.prompt(project.jobs()[1].id)
 
 
 @pytest.mark.demand("D11.b", "D11.e", "D6.h")
@@ -415,8 +427,11 @@ def test_an_agent_that_edits_the_file_of_the_other_blocks_the_package(tmp_path: 
 @pytest.mark.demand("D11.e")
 def test_one_agent_that_fails_blocks_the_package_of_two(tmp_path: Path) -> None:
     project = make_project(tmp_path, {"WP01": package(files=["src/mine.ts", FORM], num_agents=2)})
-    project.play(implements("src/mine.ts", agent_index=0), turn("implement", {"exit": 3}, agent_index=1))
-    assert "exit status 3" in blocked(project)[0]
+    waits = turn("implement", {"sleep_s": 60}, agent_index=0)
+    project.play(waits, turn("implement", {"exit": 3}, agent_index=1))
+    assert blocked(project)[0] == "exit status 3"
+    reasons = {project.trail(job.id)[-1]["reason"] for job in project.jobs()}
+    assert any(reason.startswith("it was stopped after") for reason in reasons), reasons
 
 
 @pytest.mark.demand("D5.b", "D5.e")

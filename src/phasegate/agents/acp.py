@@ -16,7 +16,7 @@ import msgspec
 from phasegate.agents.acp_events import Changed, Ended, How, Line, Noted, Order, Ran, Said, Used
 from phasegate.agents.claude_code import ClaudeCode
 from phasegate.agents.command import own_files, run_variables
-from phasegate.agents.ending import report_of_plain_program
+from phasegate.agents.ending import cut_short, report_of_plain_program
 from phasegate.agents.gemini import Gemini
 from phasegate.agents.opencode import OpenCode
 from phasegate.agents.port import (
@@ -199,7 +199,7 @@ def _judged(ended: Ended | None, finished: Finished) -> AgentReport:
     if ended.how is How.END_TURN:
         return plain
     if finished.told_to_stop:
-        return _failed(f"it ran out of time after {finished.duration_s:.0f} s")
+        return _failed(cut_short(finished))
     return _unsuccessful(ended, finished)
 
 

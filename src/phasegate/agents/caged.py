@@ -148,6 +148,7 @@ def finished_of(outcome: Outcome, ended_at_s: float, skipped_lines: int = 0) -> 
         stderr=outcome.stderr.text,
         cut=outcome.stdout.cut or outcome.stderr.cut,
         told_to_stop=outcome.told_to_stop,
+        stopped=outcome.stopped,
         timed_out=outcome.timed_out,
         duration_s=outcome.duration_s,
         ended_at_s=ended_at_s,

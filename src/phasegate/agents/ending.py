@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, Finished
 from phasegate.agents.reset_time import reset_time_s
 from phasegate.rules.retry import Fault, classify
+from phasegate.rules.untrusted_text import strip_escapes
 from phasegate.rules.visible_text import visible
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # what a shell says
-_LONGEST_QUOTE = 200
+_LONGEST_QUOTE = 300
 
 
 class PlainReading:
@@ -39,7 +40,7 @@ def report_of_plain_program(finished: Finished) -> AgentReport:
 def ending_of_plain_program(finished: Finished) -> tuple[Ending, str]:
     """What exit status and stderr say."""
     if finished.timed_out or (finished.told_to_stop and finished.exit_status != 0):
-        return Ending.FAILED, f"it ran out of time after {finished.duration_s:.0f} s"
+        return Ending.FAILED, cut_short(finished)
     if finished.signal is not None:
         return Ending.FAILED, f"signal {finished.signal} ended it"
     if finished.exit_status is None:
@@ -55,14 +56,20 @@ def _failure(exit_status: int, stderr: str) -> tuple[Ending, str]:
     fault = classify(exit_status, stderr)
     endings = {Fault.PERMANENT: Ending.FAILED, Fault.RATE_LIMIT: Ending.RATE_LIMITED}
     kind = "" if fault is Fault.PERMANENT else f" ({fault})"
-    return endings.get(fault, Ending.TRANSIENT), f"exit status {exit_status}{kind}{_last_words(stderr)}"
+    return endings.get(fault, Ending.TRANSIENT), f"exit status {exit_status}{kind}{_complaint(stderr)}"
 
 
-def _last_words(stderr: str) -> str:
-    """The last line of stderr: most programs say there why they failed."""
-    line = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
-    shown = line if len(line) <= _LONGEST_QUOTE else f"{line[:_LONGEST_QUOTE]}..."
-    return f": {visible(shown)}" if shown else ""
+def _complaint(stderr: str) -> str:
+    """The line of stderr that most likely says what is wrong."""
+    lines = [line.strip() for line in strip_escapes(stderr[-4_000:]).text.splitlines() if line.strip()]
+    line = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
+    return f": {visible(line[:_LONGEST_QUOTE])}" if line else ""
+
+
+def cut_short(finished: Finished) -> str:
+    """Why it did not come to its own end."""
+    how = "was stopped" if finished.stopped and not finished.timed_out else "ran out of time"
+    return f"it {how} after {finished.duration_s:.0f} s"
 
 
 def retry_at_s(finished: Finished) -> float | None:

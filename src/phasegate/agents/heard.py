@@ -10,10 +10,9 @@ from typing import TypeVar
 import msgspec
 
 from phasegate.agents.api_error import Trouble, meaning_of, shown
-from phasegate.agents.ending import ending_of_plain_program, retry_at_s
+from phasegate.agents.ending import cut_short, ending_of_plain_program, retry_at_s
 from phasegate.agents.port import AgentReport, Ending, Finished, Talk, Usage
 from phasegate.rules.answer import parse_answer
-from phasegate.rules.untrusted_text import strip_escapes
 
 Line = TypeVar("Line")
 LONGEST_MESSAGE = 4_000_000
@@ -132,17 +131,9 @@ def _ending(heard: Heard, finished: Finished, unusable: Collection[int]) -> tupl
     ending, reason = ending_of_plain_program(finished)
     if finished.exit_status in unusable:
         ending = Ending.NOT_RUNNABLE
-    if finished.exit_status:
-        return ending, f"{reason}: {said}" if (said := _complaint(finished.stderr)) else reason
     if ending is not Ending.COMPLETED or heard.completed:
         return ending, reason
     if finished.told_to_stop and not heard.stopped_by_us:  # some end with 0 when they are told to
-        return Ending.FAILED, f"it ran out of time after {finished.duration_s:.0f} s"
+        return Ending.FAILED, cut_short(finished)
     skipped = f"; {finished.skipped_lines} of its lines were too long to be read" if finished.skipped_lines else ""
     return Ending.FAILED, f"it ended without its final result{skipped}"
-
-
-def _complaint(stderr: str) -> str:
-    """The line of stderr that most likely says what is wrong."""
-    lines = [line.strip() for line in strip_escapes(stderr[-4_000:]).text.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")[:300]

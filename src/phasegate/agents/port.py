@@ -70,6 +70,7 @@ class Finished(msgspec.Struct, frozen=True):
     signal: int | None = None
     cut: bool = False  # output was left out in the middle
     told_to_stop: bool = False
+    stopped: bool = False  # not by the clock: somebody wanted it to end
     timed_out: bool = False
     duration_s: float = 0.0
     ended_at_s: float = 0.0  # seconds since 1970, to which "try again in 30 s" is added

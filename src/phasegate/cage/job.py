@@ -146,6 +146,7 @@ class _Pump:
             duration_s=duration_s,
             survivors_killed=report.survivors_killed + self._swept,
             survivors_left=report.survivors_left,
+            stopped=self._stops_sent > 0,
             unheard=self._stdout.unheard or self._stderr.unheard,
         )
 

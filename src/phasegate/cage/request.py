@@ -59,4 +59,5 @@ class Outcome(NamedTuple):
     duration_s: float
     survivors_killed: int  # processes that were still there when the program had ended
     survivors_left: int  # processes that could not be ended: another user's, or stuck in the kernel
+    stopped: bool = False  # `stop` was called before it had ended
     unheard: bool = False  # what listened to its output failed, and did not hear the rest

@@ -254,9 +254,17 @@ def _of_command(
 
 def _fault(purpose: str, ran: Ran) -> Fault:
     """Fetching and building can fail for reasons that pass. What tests and linters print is about the work."""
+    if _lacks_its_program(ran):
+        return Fault.NO_PROGRAM
     if purpose not in (Purpose.SETUP, Purpose.BUILD):
         return Fault.PERMANENT
     return classify(ran.exit_status, f"{ran.stdout}\n{ran.stderr}")
+
+
+def _lacks_its_program(ran: Ran) -> bool:
+    return ran.exit_status in (_NOT_EXECUTABLE, _NOT_FOUND) or bool(
+        ran.exit_status and _NO_MODULE.search(ran.stderr[-10_000:])
+    )
 
 
 def _failure(purpose: str, line: str, ran: Ran) -> tuple[str, str]:
@@ -269,7 +277,7 @@ def _failure(purpose: str, line: str, ran: Ran) -> tuple[str, str]:
         return f"it ran out of time after {ran.duration_s:.0f} s", f"Make `{shown}` faster, or split the package."
     if ran.exit_status is None:
         return "it was ended by a signal", f"Run `{shown}` and see why it is killed; it may need too much memory."
-    if ran.exit_status in (_NOT_EXECUTABLE, _NOT_FOUND) or _NO_MODULE.search(ran.stderr[-10_000:]):
+    if _lacks_its_program(ran):
         remedy = f"Let `setup` install what `{shown}` needs, or set another {purpose} command, or an empty one."
         return f"exit status {ran.exit_status}: its program is missing", remedy
     return f"exit status {ran.exit_status}", f"Run `{shown}` and mend what it names."

@@ -37,6 +37,7 @@ from phasegate.rules.package_run import (
     Step,
     Validated,
 )
+from phasegate.rules.retry import Fault
 from phasegate.rules.work_package import State
 from phasegate.workspace.checkout import find_checkout
 from phasegate.workspace.refs import BRANCHES
@@ -197,7 +198,8 @@ class _Dispatch:
         wrong = hold_against(place, run.round, checker, evidence, self._record.say)
         names = ", ".join(check.name for check in evidence.failures)
         self._record.say(f"manifest {'failed: ' + names if names else 'passed'}")
-        self._record(Validated(run.commit, failures_of(evidence)), rows=wrong)
+        lacking = tuple(check.name for check in evidence.failures if check.fault is Fault.NO_PROGRAM)
+        self._record(Validated(run.commit, failures_of(evidence), lacking), rows=wrong)
 
     def _merge(self) -> None:
         self._record(merge(self._place))

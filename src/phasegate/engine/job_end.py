@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.agents.ending import cut_short
 from phasegate.agents.envelope import Share
 from phasegate.agents.port import NOTHING, AgentReport, Ending, Finished, Usage
 from phasegate.config import Agent
@@ -74,7 +75,7 @@ def judged(assigned: Assigned, report: AgentReport, finished: Finished, has_a_st
     if report.ending is Ending.RATE_LIMITED and end is End.TRANSIENT and again_s > time.time():
         end, reason, remediation = _at_a_limit(reason, again_s, has_a_stand_in)
     if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
-        end, reason = End.FAILED, f"it ran out of time after {finished.duration_s:.0f} s: {reason}"
+        end, reason = End.FAILED, f"{cut_short(finished)}: {reason}"
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
     return Ended(end, reason, remediation, cleanup, answer, finished, (), report.usage, report.retry_at_s)
 

@@ -78,6 +78,7 @@ class Validated(Event, frozen=True, tag="validated"):
 
     commit: str
     failures: tuple[str, ...] = ()
+    without_program: tuple[str, ...] = ()  # of the failed checks, those whose program is not there
 
 
 class Reviewed(Event, frozen=True, tag="reviewed"):
@@ -142,6 +143,7 @@ class Run(msgspec.Struct, frozen=True):
     open_jobs: tuple[JobStarted, ...] = ()
     commit: str = ""
     findings: str = ""
+    without_program: tuple[str, ...] = ()  # the checks of the last round that had none
     reason: str = ""
     remediation: str = ""
 
@@ -251,9 +253,10 @@ def _delivered(run: Run, delivered: Owed) -> Run:
 
 def _after_harvest(run: Run, harvested: Harvested) -> Run:
     if harvested.violations:
+        reason = f"File scope violation: {'; '.join(harvested.violations)}"
         return _blocked(
-            run,
-            f"File scope violation: {'; '.join(harvested.violations)}",
+            msgspec.structs.replace(run, findings=f"{reason}\nStay within the file scope as it is now."),
+            reason,
             'allow the path (phasegate scope allow WPnn PATH --reason "...") or take it out of the checkout',
         )
     if not harvested.commit:
@@ -262,9 +265,21 @@ def _after_harvest(run: Run, harvested: Harvested) -> Run:
 
 
 def _after_checks(run: Run, checked: Validated) -> Run:
+    lacking = _lacking_again(run, checked)
     if checked.failures:
-        return _next_round(run, "\n".join(checked.failures))
+        run = msgspec.structs.replace(
+            run, without_program=checked.without_program, findings="\n".join(checked.failures)
+        )
+        return _blocked(run, *lacking) if lacking else _next_round(run, run.findings)
     return msgspec.structs.replace(run, state=State.FOR_REVIEW, step=Step.REVIEW, owed=(Owed(),))
+
+
+def _lacking_again(run: Run, checked: Validated) -> tuple[str, str] | None:
+    """A program that was missing and still is: the agent was told, and more rounds would only cost."""
+    names = ", ".join(name for name in checked.without_program if name in run.without_program)
+    if not names:
+        return None
+    return f"{names}: the program is missing, in this round again", "install it, or change setup or the command"
 
 
 def _after_review(run: Run, reviewed: Reviewed) -> Run:

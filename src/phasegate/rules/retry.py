@@ -18,11 +18,12 @@ class Fault(StrEnum):
     RATE_LIMIT = "rate limit"
     FLAKY_TEST = "flaky test"
     TEMPORARY = "temporary failure"
+    NO_PROGRAM = "missing program"
     PERMANENT = "permanent"
 
     @property
     def is_transient(self) -> bool:
-        return self is not Fault.PERMANENT
+        return self not in (Fault.NO_PROGRAM, Fault.PERMANENT)
 
 
 # Each phrase is one that a program prints about itself. A bare "timeout" or "locked" is not enough: tests say that too.
