@@ -41,7 +41,6 @@ def test_six_packages_at_once_are_all_done(tmp_path: Path, sandbox: str) -> None
     check_all_at_once(*many(tmp_path, 6, f'sandbox = "{sandbox}"'))
 
 
-@pytest.mark.long
 @pytest.mark.demand("D4.a", "D11.c", "W4.i", "W8.e")
 def test_thirty_two_packages_at_once_are_all_done(tmp_path: Path) -> None:
     check_all_at_once(*many(tmp_path, 32))
