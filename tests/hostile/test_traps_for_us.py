@@ -390,3 +390,47 @@ def test_a_program_of_the_repository_is_never_taken_for_the_sandbox(tmp_path: Pa
     done = project.command("dispatch", "WP01", env=env)
     assert done.code == 0, done.stderr
     assert not ran.exists()
+
+
+def settings_that_run(mark: Path) -> str:
+    """The settings of a bare repository: whoever asks git for the status inside it runs a program."""
+    lines = ("bare = false", "worktree = ..", f'fsmonitor = "touch {shlex.quote(str(mark))}; false"')
+    return "\n".join(("[core]", "repositoryformatversion = 0", *lines, ""))
+
+
+def runs_something(folder: Path, mark: Path) -> bool:
+    """What happens when a person asks git for the status in a folder, as many a shell's prompt does."""
+    subprocess.run(["git", "status"], cwd=folder, capture_output=True, check=False)
+    return mark.exists()
+
+
+REPOSITORY_PARTS = {"HEAD": "ref: refs/heads/main\n", "objects/a": "a", "refs/a": "a"}
+
+
+@pytest.mark.demand("D6.m", "D6.a")
+def test_a_folder_that_was_there_does_not_become_a_repository(tmp_path: Path) -> None:
+    """A person who stands in it would run what its settings name: the control does."""
+    project, mark = make_project(tmp_path, {"WP01": package(file_scope=["src/**"])}), tmp_path / "ran"
+    parts = {**REPOSITORY_PARTS, "config": settings_that_run(mark)}
+    steps = [{"write": f"src/{name}", "content": text} for name, text in parts.items()]
+    project.play(turn("implement", *writes(FORM), *steps, SUCCESS), approves())
+    report = project.dispatch()
+    assert report.state is State.BLOCKED
+    assert "src/HEAD: git would take its folder for a repository" in report.reason
+    checkout = project.root / f".worktrees/{SLUG}-WP01"
+    assert runs_something(checkout / "src", mark)
+
+
+@pytest.mark.demand("D6.m", "D14.c")
+def test_the_folder_of_artifacts_does_not_become_a_repository(tmp_path: Path) -> None:
+    """It lies in the person's own tree, and no scope is needed to write there."""
+    project, mark = make_project(tmp_path), tmp_path / "ran"
+    parts = {**REPOSITORY_PARTS, "config": settings_that_run(mark)}
+    command = f"phasegate artifact write --feature-slug {SLUG} --relative-path WP01/{{}} --content {{}}"
+    attack = "; ".join(command.format(name, shlex.quote(text)) for name, text in parts.items())
+    assert played(project, attack).dispatch().state is State.DONE
+    folder = project.root / f"kitty-specs/{SLUG}/WP01"
+    assert (folder / "config").is_file()
+    assert not runs_something(folder, mark)
+    (folder / "HEAD").write_text(parts["HEAD"])
+    assert runs_something(folder, mark)

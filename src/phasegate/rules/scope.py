@@ -28,6 +28,8 @@ LITTER = (
     *(".DS_Store", ".gradle/", ".cache/"),
 )
 
+_GIT_PARTS = frozenset(("HEAD", "commondir", "objects", "refs"))
+
 
 class ChangeKind(StrEnum):
     """What git, or the file system, saw happen to a path."""
@@ -152,6 +154,7 @@ def judge(changes: Sequence[Change], scope: Scope, tracked: Iterable[str] = ()) 
     """
     found = {violation for change in changes for violation in _violations(change, scope)}
     found.update(_twins(changes, scope, tracked))
+    found.update(_parts_of_repositories(changes, scope, tracked))
     return sorted(found, key=lambda violation: (violation.path, violation.rule, violation.detail))
 
 
@@ -244,3 +247,24 @@ def _twins(changes: Sequence[Change], scope: Scope, tracked: Iterable[str]) -> I
     for path in added:
         for other in by_name[fold(path)] - {path}:
             yield Violation(path, Broken.TWIN, f"differs from {other} only in case or Unicode form")
+
+
+def _parts_of_repositories(changes: Sequence[Change], scope: Scope, tracked: Iterable[str]) -> Iterator[Violation]:
+    """Added paths that make a folder a bare repository: git takes it for one, with its settings, if it has a `HEAD`.
+
+    One that has no other part yet counts too: another package could bring the rest.
+    """
+    arriving = sorted(change.path for change in changes if change.kind in (ChangeKind.ADDED, ChangeKind.RENAMED))
+    parts = {part: path for path in arriving for part in _git_parts(path) if not scope.is_litter(path)}
+    if not parts:
+        return
+    heads = {path for path in (*arriving, *tracked) if path.endswith("/HEAD")}
+    for part, path in parts.items():
+        if f"{part.rpartition('/')[0]}/HEAD" in heads:
+            detail = "git would take its folder for a repository, and run what that is set to"
+            yield Violation(path, Broken.GIT_DIRECTORY, detail)
+
+
+def _git_parts(path: str) -> list[str]:
+    """The path and the folders above it, below the root, that have the name of a part of a git directory."""
+    return [name for name in ancestors(path) if name.rpartition("/")[2] in _GIT_PARTS and "/" in name]
