@@ -434,3 +434,58 @@ def test_the_folder_of_artifacts_does_not_become_a_repository(tmp_path: Path) ->
     assert not runs_something(folder, mark)
     (folder / "HEAD").write_text(parts["HEAD"])
     assert runs_something(folder, mark)
+
+
+MENDS_THE_SOURCE = """
+import mmap
+with open("src/login.ts", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+    mapped[0]
+    mapped[:4] = b"DONE"
+"""
+
+
+@pytest.mark.demand("D8.g")
+def test_a_test_run_that_mends_the_sources_without_a_trace_in_their_times_proves_nothing(tmp_path: Path) -> None:
+    """What is merged would be another tree than the one that passed: on a disk, and in memory, where times stay."""
+    lines = {"test": "python3 mend.py && python3 -m unittest -q check_sources"}
+    document = package(file_scope=["src/**", "mend.py"], checks=lines)
+    files = {**FILES, "mend.py": ""}
+    for place in (str(tmp_path), MEMORY):
+        with TemporaryDirectory(dir=place) as folder:
+            project = make_project(Path(folder), {"WP01": document}, files=files, run="max_review_cycles = 1")
+            mends = {"write": "mend.py", "content": MENDS_THE_SOURCE}
+            project.play(turn("implement", *writes(FORM, text="TODO it\n"), mends, SUCCESS), approves())
+            said: list[str] = []
+            assert project.dispatch(said=said).state is State.BLOCKED
+            assert "WP01: manifest failed: tree kept" in said
+
+
+@pytest.mark.demand("D6.a")
+@pytest.mark.parametrize("scope", [["**"], [FORM]], ids=["all may change", "only lock files may"])
+def test_an_agent_delivers_nothing_into_our_own_folders(tmp_path: Path, scope: list[str]) -> None:
+    """Merged, it would lie in the person's repository: a poisoned cache, or a link that leads our removals away."""
+    config = '[paths]\nworktrees = "rooms/work"'
+    project = make_project(tmp_path, {"WP01": package(file_scope=scope)}, run=f"\n{config}")
+    places = [".phasegate/setups", ".Worktrees/.pool", ".isdlc", "rooms/work/.pool"]
+    steps = [{"write": f"{place}/yarn.lock", "content": "a"} for place in places]
+    project.play(turn("implement", *writes(FORM), *steps, SUCCESS), approves())
+    report = project.dispatch()
+    assert report.state is State.BLOCKED
+    for place in places:
+        assert f"{place}/yarn.lock: added, but that folder is Phasegate's own" in report.reason
+
+
+@pytest.mark.demand("D6.m")
+def test_a_program_of_the_repository_is_never_taken_for_git(tmp_path: Path) -> None:
+    project, ran = make_project(tmp_path), tmp_path / "ran"
+    program = project.root / "git"
+    program.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(ran))}\n")
+    program.chmod(0o755)
+    env = {"PATH": f".:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", "git"], cwd=project.root, env={**os.environ, **env}, check=True)
+    assert ran.exists()
+    ran.unlink()
+    done = project.command("prompt", "show", "--phase", "plan", "--agent", "claude", "Add login", env=env)
+    assert done.code == 0, done.stderr
+    assert "check_sources.py" in done.stdout
+    assert not ran.exists()

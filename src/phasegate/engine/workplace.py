@@ -13,6 +13,7 @@ from phasegate.engine.validation import profile_of
 from phasegate.errors import StateConflict
 from phasegate.record.store import Store
 from phasegate.rules.glob import is_pattern
+from phasegate.rules.repo_path import OWN_FOLDERS
 from phasegate.rules.scope import Scope
 from phasegate.rules.work_package import split
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
@@ -86,12 +87,14 @@ class Workplace:
     def scope(self, index: int) -> Scope:
         """What an agent may change; of several, each owns its part of the deliverables alone (D11)."""
         allowed = allowed_paths(self.store, self.package)
-        share = self.share(index)
+        share, own = self.share(index), (*OWN_FOLDERS, self.project.config.paths.worktrees)
         if share is None:
-            return self.package.scope(allowed, self.litter)
+            return self.package.scope(allowed, self.litter, own)
         executable = [path for path in self.package.executable_files if path in share.deliverables]
         aside, entries = (self.document_name,), (*share.deliverables, *(self._unshared() if index == 0 else ()))
-        return Scope(entries, executable=executable, exceptions=allowed, set_aside=aside, litter=self.litter)
+        return Scope(
+            entries, executable=executable, exceptions=allowed, set_aside=aside, litter=self.litter, own_folders=own
+        )
 
     def _unshared(self) -> list[str]:
         """Files in scope that nobody is to deliver, such as those to be deleted: the first agent's."""

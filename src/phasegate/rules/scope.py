@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.rules.glob import compile_any, compile_pattern, is_pattern
-from phasegate.rules.repo_path import ancestors, fold, names_git_directory, path_problem
+from phasegate.rules.repo_path import OWN_FOLDERS, ancestors, fold, names_git_directory, path_problem
 
 LOCK_FILES = frozenset(
     (
@@ -96,6 +96,7 @@ class Scope:
         set_aside: Iterable[str] = (),
         lock_files: Iterable[str] = LOCK_FILES,
         litter: Iterable[str] = LITTER,
+        own_folders: Iterable[str] = OWN_FOLDERS,
     ) -> None:
         self.entries = (*entries, *exceptions)
         self.executable = frozenset(executable)
@@ -107,10 +108,11 @@ class Scope:
         self.litter = tuple(litter)
         self._listed = self._paths | self._folders
         self._folded = {fold(entry): entry for entry in self._listed}
+        self._own_folders = frozenset(fold(folder.rstrip("/")) for folder in own_folders)
 
     def covers(self, path: str) -> bool:
-        """Whether a path is listed, exactly as it is spelt. A path that is not safe to name is never covered."""
-        if path_problem(path) is not None or self.twin_of(path):
+        """Whether a path is listed, exactly as it is spelt. A path that is not safe to name, or ours, never is."""
+        if path_problem(path) is not None or self.is_ours(path) or self.twin_of(path):
             return False
         own, *above = ancestors(path)
         if own in self._paths or not self._paths.isdisjoint(above) or not self._folders.isdisjoint(above):
@@ -119,7 +121,12 @@ class Scope:
 
     def is_lock_file(self, path: str) -> bool:
         """Whether the seed's exception for lock files holds: allowed, but shown to the reviewer."""
-        return path.rpartition("/")[2] in self.lock_files and path_problem(path) is None
+        is_named_so = path.rpartition("/")[2] in self.lock_files
+        return is_named_so and path_problem(path) is None and not self.is_ours(path)
+
+    def is_ours(self, path: str) -> bool:
+        """Whether a path would come to lie where we keep records, caches and checkouts, once it is merged."""
+        return not self._own_folders.isdisjoint(ancestors(fold(path)))
 
     def is_litter(self, path: str) -> bool:
         """Whether a path is what tools leave behind, or ours: never harvested, never judged.
@@ -190,6 +197,8 @@ def _place_violation(change: Change, wrong: str, scope: Scope) -> Violation:
     problem, twin = path_problem(wrong), scope.twin_of(wrong)
     if problem is not None:
         rule, detail = Broken.UNSAFE_PATH, problem
+    elif scope.is_ours(wrong):
+        rule, detail = Broken.OUT_OF_SCOPE, f"{change.kind.value}, but that folder is Phasegate's own"
     elif twin is not None:
         rule, detail = Broken.TWIN, f"differs from the listed {twin} only in case or Unicode form"
     else:

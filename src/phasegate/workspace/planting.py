@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.file_times import times_tell
 from phasegate.workspace.disk import opened_folder
 from phasegate.workspace.git import Identity, git
 from phasegate.workspace.removal import removal_room
@@ -63,18 +62,7 @@ def write_agents_git(repository: Repository, folder: Path, index: Path, seedling
     if (repository.common_dir / "shallow").is_file():
         shutil.copyfile(repository.common_dir / "shallow", git_dir / "shallow")
     shutil.copyfile(index, git_dir / "index")
-    return (git_dir / "index").stat().st_mtime_ns if _times_tell(git_dir) else 0
-
-
-def _times_tell(folder: Path) -> bool:
-    """Whether a write through a mapping changes a file's times. In memory (tmpfs) it does not, once a page was read."""
-    with tempfile.TemporaryFile(dir=folder) as file:
-        os.truncate(file.fileno(), 1)
-        with mmap.mmap(file.fileno(), 1) as mapped:
-            _ = mapped[0]
-            os.utime(file.fileno(), ns=(0, 0))
-            mapped[0] = 1
-        return os.fstat(file.fileno()).st_mtime_ns != 0
+    return (git_dir / "index").stat().st_mtime_ns if times_tell(git_dir) else 0
 
 
 def lay_file(folder: Path, name: str, text: str) -> None:
