@@ -14,7 +14,7 @@ from phasegate.record.durable import open_folder, replace_at
 from phasegate.record.exclude import keep_out_of_git
 from phasegate.record.ground import Ground, find_ground
 from phasegate.rules.light import Light
-from phasegate.rules.repo_path import OWN_FOLDERS
+from phasegate.rules.own_folders import OWN_FOLDERS
 from phasegate.rules.setup import PROGRAMS, Seen, config_text, first_paragraph, project_text
 
 TYPE_CHECKING = False

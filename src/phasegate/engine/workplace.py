@@ -13,7 +13,7 @@ from phasegate.engine.validation import profile_of
 from phasegate.errors import StateConflict
 from phasegate.record.store import Store
 from phasegate.rules.glob import is_pattern
-from phasegate.rules.repo_path import OWN_FOLDERS
+from phasegate.rules.own_folders import OWN_FOLDERS
 from phasegate.rules.scope import Scope
 from phasegate.rules.work_package import split
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout

@@ -6,7 +6,6 @@ import re
 from unicodedata import normalize
 
 LONGEST_PATH, LONGEST_NAME = 1024, 255
-OWN_FOLDERS = (".phasegate", ".worktrees", ".isdlc")  # ours, below the root: records and caches, checkouts, a view
 # Nearly all paths: nothing below can be wrong with one of these.
 _ORDINARY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 

@@ -12,7 +12,8 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.rules.glob import compile_any, compile_pattern, is_pattern
-from phasegate.rules.repo_path import OWN_FOLDERS, ancestors, fold, names_git_directory, path_problem
+from phasegate.rules.own_folders import OWN_FOLDERS
+from phasegate.rules.repo_path import ancestors, fold, names_git_directory, path_problem
 
 LOCK_FILES = frozenset(
     (

@@ -12,7 +12,8 @@ import msgspec
 from phasegate.errors import StateConflict
 from phasegate.rules.finding import shown
 from phasegate.rules.glob import is_pattern
-from phasegate.rules.repo_path import OWN_FOLDERS, path_problem
+from phasegate.rules.own_folders import OWN_FOLDERS
+from phasegate.rules.repo_path import path_problem
 from phasegate.rules.scope import LITTER, Scope
 
 MOST_AGENTS = 16
