@@ -304,8 +304,7 @@ def test_a_full_disk_in_the_middle_of_an_entry_leaves_a_log_that_the_next_proces
         (log,) = store.heads.folder.glob("trails-*.log")
         filled = log.stat().st_size
         with full_beyond(filled + 200), pytest.raises(EnvironmentUnavailable):
-            while True:
-                trails.write("a", TS, wrote("a.py", 1))
+            write_on(trails, "a")
         cut = log.stat().st_size
         store.append_now(FEATURE, TS, [trail_sealed(seal)])
         trails.forget("b")
@@ -314,6 +313,11 @@ def test_a_full_disk_in_the_middle_of_an_entry_leaves_a_log_that_the_next_proces
         (found,) = recover(store, location, "next", TS)
     assert (found.job, found.problem) == ("a", "")
     assert verify(location).problems == ()
+
+
+def write_on(trails: Trails, job: str) -> None:
+    while True:
+        trails.write(job, TS, wrote("a.py", 1))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.rules.glob import compile_any, compile_pattern, is_pattern
-from phasegate.rules.own_folders import OWN_FOLDERS
+from phasegate.rules.own_folders import CONFIG_FILE, OWN_FOLDERS
 from phasegate.rules.repo_path import ancestors, fold, names_git_directory, path_problem
 
 LOCK_FILES = frozenset(
@@ -115,6 +115,8 @@ class Scope:
         """Whether a path is listed, exactly as it is spelt. A path that is not safe to name, or ours, never is."""
         if path_problem(path) is not None or self.is_ours(path) or self.twin_of(path):
             return False
+        if fold(path) == CONFIG_FILE:  # it can switch the sandbox off: no pattern means it
+            return path in self._paths
         own, *above = ancestors(path)
         if own in self._paths or not self._paths.isdisjoint(above) or not self._folders.isdisjoint(above):
             return True
