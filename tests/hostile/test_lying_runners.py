@@ -177,11 +177,12 @@ def test_what_another_version_of_the_setups_own_script_made_is_not_taken(tmp_pat
     base, cache = git(folder, "rev-parse", "HEAD"), SetupCache(tmp_path / "cache")
     commands = {"setup": line, "test": QUICK}
     take_baseline(plan(commands=commands), folder, run_plainly, cache)
-    write(folder, {name: text.replace("good", "better") for name, text in scripts.items()})
+    write(folder, GOOD | {name: text.replace("good", "better") for name, text in scripts.items()})
     commit(folder, "WP01: A better setup")
     git(folder, "clean", "-xdfq")
     checked = {**commands, "test": "grep -q better .venv/lib/module && " + QUICK}
-    assert gather_evidence(plan(commands=checked), work_since(folder, base), run_plainly, None, cache).passed
+    evidence = gather_evidence(plan(commands=checked), work_since(folder, base), run_plainly, None, cache)
+    assert evidence.passed, evidence.failures
 
 
 @pytest.mark.demand("D8.g")
