@@ -489,3 +489,33 @@ def test_a_program_of_the_repository_is_never_taken_for_git(tmp_path: Path) -> N
     assert done.code == 0, done.stderr
     assert "check_sources.py" in done.stdout
     assert not ran.exists()
+
+
+ARMS = {
+    "a setting": (".git/config", "true"),
+    "a setting behind a link": (".git/config", "mv .git/config c; ln -s ../c .git/config"),
+    "another directory": ("r/config", "echo ../r > .git/commondir"),
+    "a file in its place": (".git/config", "mv .git s; echo 'gitdir: s' > .git"),
+}
+
+
+@pytest.mark.demand("D6.m")
+@pytest.mark.parametrize("is_told", [True, False], ids=["blocked by its scope", "no answer"])
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_person_who_looks_into_a_checkout_that_is_left_runs_nothing_of_the_agents(
+    tmp_path: Path, arm: str, is_told: bool
+) -> None:
+    """They are told to look there. The control: while the agent still works, its git runs what it has set."""
+    mark, control = tmp_path / "ran", tmp_path / "control"
+    project = make_project(tmp_path, run='sandbox = "none"')
+    settings, then = ARMS[arm]
+    sets = f"cp -r .git r; git config -f {settings} core.fsmonitor 'touch {mark}; false'; {then}"
+    steps = [{"run": sets}, {"run": f"git status; mv {mark} {control}"}]
+    end: list[Step] = [SUCCESS] if is_told else [{"print": "BLOCKER: I cannot go on"}, {"exit": 1}]
+    project.play(turn("implement", *writes(FORM, "elsewhere.ts"), *steps, *end), approves())
+    report = project.dispatch()
+    assert report.state is State.BLOCKED
+    checkout = project.root / f".worktrees/{SLUG}-WP01"
+    assert (checkout / "elsewhere.ts").exists()
+    assert control.exists()
+    assert not runs_something(checkout, mark)

@@ -17,6 +17,7 @@ from phasegate.rules.own_folders import OWN_FOLDERS
 from phasegate.rules.scope import Scope
 from phasegate.rules.work_package import split
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.disarming import disarm
 from phasegate.workspace.git import Identity
 from phasegate.workspace.log import blobs_of
 from phasegate.workspace.making import Terms
@@ -72,6 +73,12 @@ class Workplace:
         found = find_checkout(self.project.repository, self.assignment(index))
         if found is not None:
             expect_saved(bring_up_to_date(found, self.terms()))
+
+    def disarm(self, index: int) -> None:
+        """Let no git of the person's run what an agent left in the git directory of its checkout."""
+        found = find_checkout(self.project.repository, self.assignment(index))
+        if found is not None:
+            disarm(found, self._person)
 
     def start(self) -> str:
         """The commit that the work is measured from: the head of the feature's branch when the checkout was made."""

@@ -13,7 +13,7 @@ from phasegate.file_times import times_tell
 from phasegate.workspace.disk import opened_folder
 from phasegate.workspace.git import Identity, git
 from phasegate.workspace.removal import removal_room
-from phasegate.workspace.repository import Repository, write_git_directory
+from phasegate.workspace.repository import Repository, config_text, write_git_directory
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -79,6 +79,11 @@ def lay_file(folder: Path, name: str, text: str) -> None:
                 room.take(root, name)
         with os.fdopen(os.open(name, _CREATE, 0o644, dir_fd=root), "w", encoding="utf-8") as file:
             file.write(text)
+
+
+def agents_settings(repository: Repository, agent: Identity) -> str:
+    """The text of the `config` that an agent's git directory gets."""
+    return config_text(repository.hash_name, _settings(agent))
 
 
 def _settings(agent: Identity) -> str:
