@@ -47,6 +47,8 @@ PATHS = [
     "trailing. ",
     "trailing.",
     "\udc80",
+    "WP01/HEAD",
+    "head",
 ]
 SLUGS = [
     "..",

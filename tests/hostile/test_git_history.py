@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.workspace.agent_git import copy_objects
 from phasegate.workspace.changes import Observation, observe
-from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.checkout import Checkout, opened_root
 from phasegate.workspace.disk import Limits
 from support.git_project import git, make_checkout, make_repository, seen_in, show, subjects, take_over, write
 
@@ -220,3 +221,45 @@ def test_objects_that_would_take_for_ever_to_read_cost_the_agent_its_history(
     assert isinstance(seen, Observation)
     assert "limit" in seen.history.note
     assert seen.versions == before.versions
+
+
+def _pack_entry(kind: int, size: int, data: bytes, base: bytes = b"") -> bytes:
+    """An object in a pack: its kind and size in groups of seven bits, the id of its base, its content."""
+    head, size = [(kind << 4) | (size & 15)], size >> 4
+    while size:
+        head[-1] |= 0x80
+        head.append(size & 0x7F)
+        size >>= 7
+    return bytes(head) + base + zlib.compress(data)
+
+
+def _number(value: int) -> bytes:
+    return bytes([value & 0x7F | 0x80]) + _number(value >> 7) if value > 0x7F else bytes([value])
+
+
+def _bomb(copies: int) -> bytes:
+    """A pack of a megabyte of zeros, and a delta that puts it together so many times."""
+    content = bytes(1024**2)
+    name = hashlib.sha1(b"blob %d\0%s" % (len(content), content)).digest()
+    delta = _number(len(content)) + _number(len(content) * copies) + b"\xc0\x10" * copies
+    entries = _pack_entry(3, len(content), content) + _pack_entry(7, len(delta), delta, name)
+    pack = b"PACK" + struct.pack(">II", 2, 2) + entries
+    return pack + hashlib.sha1(pack).digest()
+
+
+@pytest.mark.demand("D6.m")
+def test_deltas_that_unfold_to_more_than_the_limit_are_not_unfolded(checkout: Checkout, tmp_path: Path) -> None:
+    """A few kilobytes could take all memory of the machine (M05). The control: a plain git unfolds them."""
+    pack = _bomb(40)
+    assert len(pack) < 10_000
+    git(tmp_path, "init", "-q", "careless")
+    unfolds = ["git", "index-pack", "--stdin"]
+    assert subprocess.run(unfolds, cwd=tmp_path / "careless", input=pack, capture_output=True).returncode == 0
+    (checkout.folder / f".git/objects/pack/pack-{'c' * 40}.pack").write_bytes(pack)
+    for file_bytes, is_taken in ((80 * 1024**2, True), (20 * 1024**2, False)):
+        with opened_root(checkout.record) as root:
+            place = copy_objects(root, checkout.repository, tmp_path / f"{file_bytes}", Limits(file_bytes=file_bytes))
+        assert any((place.objects / "pack").glob("*.pack")) is is_taken
+    seen = observe(checkout, limits=Limits(file_bytes=20 * 1024**2))
+    assert isinstance(seen, Observation)
+    assert [commit.subject for commit in seen.history.commits] == ["WP01: done"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,25 @@ def test_what_tests_do_to_an_environment_does_not_reach_the_next_one(tmp_path: P
         assert setup.summary == "taken from the cache"
 
 
+@pytest.mark.demand("D8.h")
+@pytest.mark.parametrize("line", ["sh setup.sh", "test -d .venv || ./setup.sh", "make"])
+def test_what_another_version_of_the_setups_own_script_made_is_not_taken(tmp_path: Path, line: str) -> None:
+    """It would show something about another tree, or keep what a bad version left there for good."""
+    scripts = {"setup.sh": f"#!/bin/sh\n{SETUP}\n", "Makefile": f"all:\n\t{SETUP}\n"}
+    folder = repository(tmp_path / "repo", {"README.md": "x\n", ".gitignore": ".venv/\n", **scripts})
+    (folder / "setup.sh").chmod(0o755)
+    commit(folder, "It can be run")
+    base, cache = git(folder, "rev-parse", "HEAD"), SetupCache(tmp_path / "cache")
+    commands = {"setup": line, "test": QUICK}
+    take_baseline(plan(commands=commands), folder, run_plainly, cache)
+    write(folder, GOOD | {name: text.replace("good", "better") for name, text in scripts.items()})
+    commit(folder, "WP01: A better setup")
+    git(folder, "clean", "-xdfq")
+    checked = {**commands, "test": "grep -q better .venv/lib/module && " + QUICK}
+    evidence = gather_evidence(plan(commands=checked), work_since(folder, base), run_plainly, None, cache)
+    assert evidence.passed, evidence.failures
+
+
 @pytest.mark.demand("D8.g")
 def test_the_commands_of_the_project_get_no_key_of_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no way to ask for one: a command has no names to pass through (L05)."""
@@ -217,3 +237,34 @@ def test_the_limit_of_evidence_is_code_that_an_agent_may_write(tmp_path: Path, f
     )
     assert coverage is not None
     assert coverage.remedy or coverage.notes == ("the report does not count calc.py",)
+
+
+AS_NO_ROOT = """
+import os, tempfile
+from pathlib import Path
+from phasegate.checks.commands import Bench
+from support.checkout import plan, run_plainly
+
+if os.getuid() == 0:  # nothing is shut for root
+    os.setgid(65534)
+    os.setuid(65534)
+with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+    shuts = "echo {} > coverage.json; chmod 0 coverage.json"
+    commands = {"setup": "mkdir -p .venv/bin; chmod 0 .venv", "coverage": shuts}
+    bench = Bench(plan(commands=commands, coverage_min=50), Path(folder), run_plainly)
+    print([(check.name, str(check.outcome), check.summary) for check in bench.checks(("coverage",))])
+    try:
+        Path(folder, "coverage.json").read_bytes()
+    except PermissionError:
+        print("control")
+    os.chmod(f"{folder}/.venv", 0o700)
+"""
+
+
+@pytest.mark.demand("D8.d")
+def test_what_the_commands_shut_is_a_failed_check_and_no_crash() -> None:
+    """A report without a right to read, and a folder of programs without a right to enter."""
+    here = Path(__file__).parents[1]
+    ran = subprocess.run([sys.executable, "-c", AS_NO_ROOT], cwd=here, capture_output=True, text=True)
+    assert "control" in ran.stdout, ran.stderr
+    assert "a coverage report cannot be used: it cannot be read: Permission denied" in ran.stdout

@@ -390,3 +390,132 @@ def test_a_program_of_the_repository_is_never_taken_for_the_sandbox(tmp_path: Pa
     done = project.command("dispatch", "WP01", env=env)
     assert done.code == 0, done.stderr
     assert not ran.exists()
+
+
+def settings_that_run(mark: Path) -> str:
+    """The settings of a bare repository: whoever asks git for the status inside it runs a program."""
+    lines = ("bare = false", "worktree = ..", f'fsmonitor = "touch {shlex.quote(str(mark))}; false"')
+    return "\n".join(("[core]", "repositoryformatversion = 0", *lines, ""))
+
+
+def runs_something(folder: Path, mark: Path) -> bool:
+    """What happens when a person asks git for the status in a folder, as many a shell's prompt does."""
+    subprocess.run(["git", "status"], cwd=folder, capture_output=True, check=False)
+    return mark.exists()
+
+
+REPOSITORY_PARTS = {"HEAD": "ref: refs/heads/main\n", "objects/a": "a", "refs/a": "a"}
+
+
+@pytest.mark.demand("D6.m", "D6.a")
+def test_a_folder_that_was_there_does_not_become_a_repository(tmp_path: Path) -> None:
+    """A person who stands in it would run what its settings name: the control does."""
+    project, mark = make_project(tmp_path, {"WP01": package(file_scope=["src/**"])}), tmp_path / "ran"
+    parts = {**REPOSITORY_PARTS, "config": settings_that_run(mark)}
+    steps = [{"write": f"src/{name}", "content": text} for name, text in parts.items()]
+    project.play(turn("implement", *writes(FORM), *steps, SUCCESS), approves())
+    report = project.dispatch()
+    assert report.state is State.BLOCKED
+    assert "src/HEAD: git would take its folder for a repository" in report.reason
+    checkout = project.root / f".worktrees/{SLUG}-WP01"
+    assert runs_something(checkout / "src", mark)
+
+
+@pytest.mark.demand("D6.m", "D14.c")
+def test_the_folder_of_artifacts_does_not_become_a_repository(tmp_path: Path) -> None:
+    """It lies in the person's own tree, and no scope is needed to write there."""
+    project, mark = make_project(tmp_path), tmp_path / "ran"
+    parts = {**REPOSITORY_PARTS, "config": settings_that_run(mark)}
+    command = f"phasegate artifact write --feature-slug {SLUG} --relative-path WP01/{{}} --content {{}}"
+    attack = "; ".join(command.format(name, shlex.quote(text)) for name, text in parts.items())
+    assert played(project, attack).dispatch().state is State.DONE
+    folder = project.root / f"kitty-specs/{SLUG}/WP01"
+    assert (folder / "config").is_file()
+    assert not runs_something(folder, mark)
+    (folder / "HEAD").write_text(parts["HEAD"])
+    assert runs_something(folder, mark)
+
+
+MENDS_THE_SOURCE = """
+import mmap
+with open("src/login.ts", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+    mapped[0]
+    mapped[:4] = b"DONE"
+"""
+
+
+@pytest.mark.demand("D8.g")
+def test_a_test_run_that_mends_the_sources_without_a_trace_in_their_times_proves_nothing(tmp_path: Path) -> None:
+    """What is merged would be another tree than the one that passed: on a disk, and in memory, where times stay."""
+    lines = {"test": "python3 mend.py && python3 -m unittest -q check_sources"}
+    document = package(file_scope=["src/**", "mend.py"], checks=lines)
+    files = {**FILES, "mend.py": ""}
+    for place in (str(tmp_path), MEMORY):
+        with TemporaryDirectory(dir=place) as folder:
+            project = make_project(Path(folder), {"WP01": document}, files=files, run="max_review_cycles = 1")
+            mends = {"write": "mend.py", "content": MENDS_THE_SOURCE}
+            project.play(turn("implement", *writes(FORM, text="TODO it\n"), mends, SUCCESS), approves())
+            said: list[str] = []
+            assert project.dispatch(said=said).state is State.BLOCKED
+            assert "WP01: manifest failed: tree kept" in said
+
+
+@pytest.mark.demand("D6.a")
+@pytest.mark.parametrize("scope", [["**"], [FORM]], ids=["all may change", "only lock files may"])
+def test_an_agent_delivers_nothing_into_our_own_folders(tmp_path: Path, scope: list[str]) -> None:
+    """Merged, it would lie in the person's repository: a poisoned cache, or a link that leads our removals away."""
+    config = '[paths]\nworktrees = "rooms/work"'
+    project = make_project(tmp_path, {"WP01": package(file_scope=scope)}, run=f"\n{config}")
+    places = [".phasegate/setups", ".Worktrees/.pool", ".isdlc", "rooms/work/.pool"]
+    steps = [{"write": f"{place}/yarn.lock", "content": "a"} for place in places]
+    project.play(turn("implement", *writes(FORM), *steps, SUCCESS), approves())
+    report = project.dispatch()
+    assert report.state is State.BLOCKED
+    for place in places:
+        assert f"{place}/yarn.lock: added, but that folder is Phasegate's own" in report.reason
+
+
+@pytest.mark.demand("D6.m")
+def test_a_program_of_the_repository_is_never_taken_for_git(tmp_path: Path) -> None:
+    project, ran = make_project(tmp_path), tmp_path / "ran"
+    program = project.root / "git"
+    program.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(ran))}\n")
+    program.chmod(0o755)
+    env = {"PATH": f".:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", "git"], cwd=project.root, env={**os.environ, **env}, check=True)
+    assert ran.exists()
+    ran.unlink()
+    done = project.command("prompt", "show", "--phase", "plan", "--agent", "claude", "Add login", env=env)
+    assert done.code == 0, done.stderr
+    assert "check_sources.py" in done.stdout
+    assert not ran.exists()
+
+
+ARMS = {
+    "a setting": (".git/config", "true"),
+    "a setting behind a link": (".git/config", "mv .git/config c; ln -s ../c .git/config"),
+    "another directory": ("r/config", "echo ../r > .git/commondir"),
+    "a file in its place": (".git/config", "mv .git s; echo 'gitdir: s' > .git"),
+}
+
+
+@pytest.mark.demand("D6.m")
+@pytest.mark.parametrize("is_told", [True, False], ids=["blocked by its scope", "no answer"])
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_person_who_looks_into_a_checkout_that_is_left_runs_nothing_of_the_agents(
+    tmp_path: Path, arm: str, is_told: bool
+) -> None:
+    """They are told to look there. The control: while the agent still works, its git runs what it has set."""
+    mark, control = tmp_path / "ran", tmp_path / "control"
+    project = make_project(tmp_path, run='sandbox = "none"')
+    settings, then = ARMS[arm]
+    sets = f"cp -r .git r; git config -f {settings} core.fsmonitor 'touch {mark}; false'; {then}"
+    steps = [{"run": sets}, {"run": f"git status; mv {mark} {control}"}]
+    end: list[Step] = [SUCCESS] if is_told else [{"print": "BLOCKER: I cannot go on"}, {"exit": 1}]
+    project.play(turn("implement", *writes(FORM, "elsewhere.ts"), *steps, *end), approves())
+    report = project.dispatch()
+    assert report.state is State.BLOCKED
+    checkout = project.root / f".worktrees/{SLUG}-WP01"
+    assert (checkout / "elsewhere.ts").exists()
+    assert control.exists()
+    assert not runs_something(checkout, mark)

@@ -191,6 +191,27 @@ def test_a_git_directory_is_known_in_every_spelling(path: str) -> None:
     assert _rules(_added(path), scope=Scope(["**"])) == [Broken.GIT_DIRECTORY]
 
 
+@pytest.mark.parametrize("part", ["a/HEAD", "a/commondir", "a/objects/x", "a/refs/deep/x", "a/objects"])
+def test_a_part_of_a_repository_beside_a_head_is_refused(part: str) -> None:
+    found = judge([Change(ChangeKind.ADDED, part)], Scope(["**"]), ["a/HEAD" if part != "a/HEAD" else "README.md"])
+    assert [(one.path, one.rule) for one in found] == [(part, Broken.GIT_DIRECTORY)]
+
+
+@pytest.mark.demand("D6.a")
+@pytest.mark.parametrize("entries", [["**"], ["*.toml"], ["/phasegate.*"]])
+def test_no_pattern_lets_an_agent_change_how_it_is_held(entries: list[str]) -> None:
+    change = Change(ChangeKind.MODIFIED, "phasegate.toml")
+    assert [one.rule for one in judge([change], Scope(entries))] == [Broken.OUT_OF_SCOPE]
+    assert judge([change], Scope([*entries, "phasegate.toml"])) == []
+    assert judge([change], Scope(entries, exceptions=["phasegate.toml"])) == []
+    assert judge([Change(ChangeKind.ADDED, "demo/phasegate.toml")], Scope(["**"])) == []
+
+
+@pytest.mark.parametrize("path", ["a/objects/x", "head/x.ts", "src/head/refs/x", "HEAD", "objects/x", "b/HEAD/x"])
+def test_a_name_that_a_repository_has_too_makes_none(path: str) -> None:
+    assert judge([Change(ChangeKind.ADDED, path)], Scope(["**"]), ["README.md", "head/a.ts", "refs/HEAD/a"]) == []
+
+
 @pytest.mark.demand("D6.a", "D6.l")
 @pytest.mark.parametrize(
     "path", ["package-lock.json", "web/yarn.lock", "Cargo.lock", "go.sum", "uv.lock", "Gemfile.lock"]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ from phasegate.record.audit import verify
 from phasegate.record.group_commit import GroupCommit, _taken
 from phasegate.record.location import Location
 from phasegate.record.recovery import Recovery, recover
-from phasegate.record.row_events import job_started
+from phasegate.record.row_events import job_started, trail_sealed
 from phasegate.record.rows import Job
 from phasegate.record.trails import Trails
 from phasegate.rules.trail import Action, Done, Source
@@ -287,3 +290,42 @@ def test_what_is_shown_cannot_command_a_terminal(
         assert run(["audit", "show", *arguments]) == 0
         shown = capsys.readouterr().out
         assert shown.replace("\n", "").isprintable()
+
+
+@pytest.mark.demand("D13.c")
+def test_a_full_disk_in_the_middle_of_an_entry_leaves_a_log_that_the_next_process_can_read(location: Location) -> None:
+    """What was not acknowledged is taken away: another job's end would be written into the middle of it."""
+    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+        for job in ("a", "b"):
+            store.append_now(FEATURE, TS, [job_started(Job(FEATURE, job, "WP01", "06", 1, "x", TS))])
+            trails.open(FEATURE, job)
+            trails.write(job, TS, wrote("a.py", 0))
+        seal = trails.close("b")
+        (log,) = store.heads.folder.glob("trails-*.log")
+        filled = log.stat().st_size
+        with full_beyond(filled + 200), pytest.raises(EnvironmentUnavailable):
+            write_on(trails, "a")
+        cut = log.stat().st_size
+        store.append_now(FEATURE, TS, [trail_sealed(seal)])
+        trails.forget("b")
+    assert cut < filled  # the control: it was the write beyond the end that failed
+    with open_record(location) as store:
+        (found,) = recover(store, location, "next", TS)
+    assert (found.job, found.problem) == ("a", "")
+    assert verify(location).problems == ()
+
+
+def write_on(trails: Trails, job: str) -> None:
+    while True:
+        trails.write(job, TS, wrote("a.py", 1))
+
+
+@contextmanager
+def full_beyond(size: int) -> Iterator[None]:
+    """No file can grow beyond this size meanwhile: a write over the edge is cut off there, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

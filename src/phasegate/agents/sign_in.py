@@ -30,6 +30,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOKEN = re.compile(r"token|scope|^(?:access|refresh)$", re.I)
 _TIME = re.compile(r"expir|last_?refresh|updated", re.I)
+_PLACE = re.compile(r"ur[il]|endpoint|host", re.I)  # where a token is sent to is no part of it
 _log = logging.getLogger(__name__)
 
 
@@ -140,13 +141,23 @@ def is_renewal(before: bytes, after: bytes) -> bool:
 
 
 def _is_same_account(old: object, new: object, name: str = "") -> bool:
+    """What is new may only be another token: a further account, or a setting, would steer the person's own program."""
     if isinstance(old, dict):
-        return isinstance(new, dict) and all(
-            key in new and _is_same_account(value, new[key], str(key)) for key, value in old.items()
-        )
-    if _TOKEN.search(name) or _TIME.search(name):
-        return type(old) is type(new)
-    return old == new
+        if not isinstance(new, dict) or old.keys() - new.keys():
+            return False
+        added = all(_is_renewed(str(key)) and _is_plain(new[key]) for key in new.keys() - old.keys())
+        return added and all(_is_same_account(value, new[key], str(key)) for key, value in old.items())
+    return type(old) is type(new) and _is_plain(new) if _is_renewed(name) else old == new
+
+
+def _is_renewed(name: str) -> bool:
+    return bool(_TOKEN.search(name) or _TIME.search(name)) and not _PLACE.search(name)
+
+
+def _is_plain(value: object) -> bool:
+    """A single value, or a list of such."""
+    items = value if isinstance(value, list) else [value]
+    return not any(isinstance(item, dict | list) for item in items)
 
 
 def _latest_s(value: object, name: str = "") -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -107,7 +108,8 @@ class Bench:
         if not self._is_set_up:
             return ()
         mine = [folder for folder in self.plan.bin_folders if not self._is_in_tree(folder.partition("/")[0])]
-        return tuple(self.checkout / folder for folder in mine if (self.checkout / folder).is_dir())
+        made = [self.checkout / name for name in mine]
+        return tuple(folder for folder in made if os.path.isdir(folder))  # noqa: PTH112 - it may be shut: then `is_dir` raises
 
     def _is_in_tree(self, folder: str) -> bool:
         return any(path == folder or path.startswith(f"{folder}/") for path in self.before)

@@ -37,11 +37,7 @@ class Counted(NamedTuple):
 
 def read_coverage(path: Path) -> Counted:
     """What the report counts, or BadReport. The form is told from the text, not from the name."""
-    if path.is_symlink() or not path.is_file():
-        raise BadReport("it is not a plain file")
-    if path.stat().st_size > LARGEST_REPORT_BYTES:
-        raise BadReport(f"it is larger than {LARGEST_REPORT_BYTES} bytes")
-    data = path.read_bytes()
+    data = _content(path)
     try:
         counted = _reader_for(data)(data)
     except (ValueError, RecursionError, expat.ExpatError) as error:
@@ -49,6 +45,17 @@ def read_coverage(path: Path) -> Counted:
     if counted.total <= 0 or not 0 <= counted.covered <= counted.total:
         raise BadReport(f"it counts {counted.covered} of {counted.total}")
     return counted
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.is_symlink() or not path.is_file():
+            raise BadReport("it is not a plain file")
+        if path.stat().st_size > LARGEST_REPORT_BYTES:
+            raise BadReport(f"it is larger than {LARGEST_REPORT_BYTES} bytes")
+        return path.read_bytes()
+    except OSError as error:  # the run may have left it in any state
+        raise BadReport(f"it cannot be read: {error.strerror}") from None
 
 
 def uncounted(counted: Counted, paths: Iterable[str]) -> list[str]:

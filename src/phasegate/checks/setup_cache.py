@@ -7,6 +7,7 @@ for those who come after. A virtual environment holds the path of its checkout, 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -29,22 +30,35 @@ MANIFESTS = frozenset(
             "rust-toolchain",
         ),
         *("go.mod", "go.work", "pyproject.toml", "setup.py", "setup.cfg", "Pipfile", ".python-version", ".nvmrc"),
-        *(".node-version", ".tool-versions"),
+        *(".node-version", ".tool-versions", "Makefile", "makefile", "GNUmakefile", "justfile"),
     )
 )
 KEPT_AT_MOST = 8
+_WORD = re.compile(r"[^\s;&|()<>'\"`=]+")
 
 
 def key_of(command: str, checkout: Path, before: Snapshot, lock_files: Iterable[str]) -> str:
-    """A name for the result of this command on this tree: any change in what it reads gives another."""
-    names = MANIFESTS | frozenset(lock_files)
-    asked = sorted(path for path in before if _name(path) in names or _is_requirements(_name(path)))
+    """A name for the result of this command on this tree: any change in what it reads gives another.
+
+    A file that the command names is run by it: what another version of it made is another result.
+    """
+    names, words = MANIFESTS | frozenset(lock_files), _paths_in(command)
+    asked = sorted(path for path in before if _is_read(path, names, words))
     digest = sha256()
     for part in (command, str(checkout), sys.platform, os.uname().machine, *asked):
         digest.update(b"%d:%s" % (len(os.fsencode(part)), os.fsencode(part)))
     for path in asked:
         digest.update(_content_digest(checkout / path))
     return digest.hexdigest()
+
+
+def _is_read(path: str, names: frozenset[str], words: frozenset[str]) -> bool:
+    return _name(path) in names or _is_requirements(_name(path)) or path in words
+
+
+def _paths_in(command: str) -> frozenset[str]:
+    """The words of a command line, as paths from the root, whatever stands around them."""
+    return frozenset(word.removeprefix("./") for word in _WORD.findall(command))
 
 
 def _name(path: str) -> str:

@@ -8,6 +8,8 @@ from hashlib import sha1, sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.file_times import times_tell
+
 _SHA1_DIGITS = 40
 
 
@@ -25,8 +27,12 @@ Snapshot = Mapping[str, Mark]
 
 
 def take_snapshot(checkout: Path) -> Snapshot:
-    """Every file and link in the checkout, but for git's own folder."""
-    return {path: _mark(entry.stat(follow_symlinks=False)) for path, entry in _files(str(checkout), "")}
+    """Every file and link in the checkout, but for git's own folder.
+
+    Where times do not tell what was written, none is noted: then every file counts as touched, and contents decide.
+    """
+    marks = {path: _mark(entry.stat(follow_symlinks=False)) for path, entry in _files(str(checkout), "")}
+    return marks if times_tell(checkout) else {path: mark._replace(changed_ns=0) for path, mark in marks.items()}
 
 
 def _files(root: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:

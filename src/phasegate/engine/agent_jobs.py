@@ -206,6 +206,8 @@ class AgentJobs:
             renewed = start_over(self._place.checkout(index), self._place.terms())
             if isinstance(renewed, Unsaved):  # the package is blocked: a person sees to the rest
                 self._record.say(f"{renewed.folder} is not reset: {renewed.reason}")
+        elif ended.end is not End.DONE:  # else it is looked at first
+            self._place.disarm(index)
         said = claimed(self._place, at_work.assigned, index, ended) if ended.end is End.DONE else ()
         self._record(end, rows=(*ended.rows, *said))
 

@@ -23,6 +23,8 @@ Say = Callable[[str], None]
 def take_over(place: Workplace, round_: int, say: Say) -> Harvested:
     """Look at every checkout; if all of them are within their scope, join them on the package's branch."""
     found = [_Left(place, index, checkout) for index, checkout in enumerate(place.checkouts())]
+    for index in range(place.count):
+        place.disarm(index)
     violations = tuple(text for left in found for text in left.violations()) or tuple(_contested(found))
     if violations:
         return Harvested(violations=violations)

@@ -11,16 +11,17 @@ import os
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from phasegate.prompts.quick_profiles import commands_in, kind_of
 from phasegate.record.durable import open_folder, replace_at
-from phasegate.record.exclude import OWN_FOLDERS, keep_out_of_git
+from phasegate.record.exclude import keep_out_of_git
 from phasegate.record.ground import Ground, find_ground
 from phasegate.rules.light import Light
+from phasegate.rules.own_folders import CONFIG_FILE, OWN_FOLDERS
 from phasegate.rules.setup import PROGRAMS, Seen, config_text, first_paragraph, project_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-CONFIG, PROJECT = "phasegate.toml", "agentd/project.md"
+CONFIG, PROJECT = CONFIG_FILE, "agentd/project.md"
 _TEMPLATE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "prompts", "setup", "project.md")
 _LARGEST_README_BYTES = 20_000
 _MOST_FOLDERS = 30

@@ -13,9 +13,11 @@ from phasegate.engine.validation import profile_of
 from phasegate.errors import StateConflict
 from phasegate.record.store import Store
 from phasegate.rules.glob import is_pattern
+from phasegate.rules.own_folders import OWN_FOLDERS
 from phasegate.rules.scope import Scope
 from phasegate.rules.work_package import split
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.disarming import disarm
 from phasegate.workspace.git import Identity
 from phasegate.workspace.log import blobs_of
 from phasegate.workspace.making import Terms
@@ -72,6 +74,12 @@ class Workplace:
         if found is not None:
             expect_saved(bring_up_to_date(found, self.terms()))
 
+    def disarm(self, index: int) -> None:
+        """Let no git of the person's run what an agent left in the git directory of its checkout."""
+        found = find_checkout(self.project.repository, self.assignment(index))
+        if found is not None:
+            disarm(found, self._person)
+
     def start(self) -> str:
         """The commit that the work is measured from: the head of the feature's branch when the checkout was made."""
         return self.checkout(0).start
@@ -86,12 +94,14 @@ class Workplace:
     def scope(self, index: int) -> Scope:
         """What an agent may change; of several, each owns its part of the deliverables alone (D11)."""
         allowed = allowed_paths(self.store, self.package)
-        share = self.share(index)
+        share, own = self.share(index), (*OWN_FOLDERS, self.project.config.paths.worktrees)
         if share is None:
-            return self.package.scope(allowed, self.litter)
+            return self.package.scope(allowed, self.litter, own)
         executable = [path for path in self.package.executable_files if path in share.deliverables]
         aside, entries = (self.document_name,), (*share.deliverables, *(self._unshared() if index == 0 else ()))
-        return Scope(entries, executable=executable, exceptions=allowed, set_aside=aside, litter=self.litter)
+        return Scope(
+            entries, executable=executable, exceptions=allowed, set_aside=aside, litter=self.litter, own_folders=own
+        )
 
     def _unshared(self) -> list[str]:
         """Files in scope that nobody is to deliver, such as those to be deleted: the first agent's."""

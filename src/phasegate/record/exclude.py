@@ -12,8 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-OWN_FOLDERS = (".phasegate", ".worktrees", ".isdlc")
-
 
 def keep_out_of_git(git_dir: os.PathLike[str] | str, folders: Iterable[str]) -> bool:
     """Name our folders in `.git/info/exclude`, once; whether a line was missing. Only ever adds: the file is theirs."""

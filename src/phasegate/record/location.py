@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
-from phasegate.record.exclude import OWN_FOLDERS, keep_out_of_git
+from phasegate.record.exclude import keep_out_of_git
 from phasegate.record.ground import refuse_git_directory
+from phasegate.rules.own_folders import OWN_FOLDERS
 
 
 class Location(NamedTuple):

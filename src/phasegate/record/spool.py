@@ -88,14 +88,23 @@ class Spool:
         return cls(path, descriptor)
 
     def add(self, data: bytes, *, durable: bool) -> None:
+        """Append lines, all of them or none."""
         end = self.size + len(data)
+        try:
+            self._write(data, end)
+            if durable:
+                sync_data(self._descriptor)
+        except BaseException:  # nothing that follows may be written into the middle of what is there now
+            self._filled = self.size
+            os.ftruncate(self._descriptor, self.size)
+            raise
+        self.size = end
+
+    def _write(self, data: bytes, end: int) -> None:
         if end > self._filled:
             self._filled = end + _AHEAD_BYTES
             data += bytes(_AHEAD_BYTES)
         write_all_at(self._descriptor, data, self.size)
-        if durable:
-            sync_data(self._descriptor)
-        self.size = end
 
     def read(self) -> dict[str, Spooled]:
         """The trails that were not finished, by job."""

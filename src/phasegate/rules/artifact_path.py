@@ -36,6 +36,8 @@ def path_problem(path: str) -> str:
         return problem
     if ":" in path:
         return "holds a colon"
+    if path.rpartition("/")[2].casefold() == "head":
+        return "makes a repository of its folder, to git, with settings that a git in there would follow"
     return next((problem for part in path.split("/") if (problem := _elsewhere(part))), "")
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.rules.glob import compile_any, compile_pattern, is_pattern
+from phasegate.rules.own_folders import CONFIG_FILE, OWN_FOLDERS
 from phasegate.rules.repo_path import ancestors, fold, names_git_directory, path_problem
 
 LOCK_FILES = frozenset(
@@ -27,6 +28,8 @@ LITTER = (
     *(".coverage", ".venv/", "*.egg-info/", "target/", ".nyc_output/", ".turbo/", "*.tsbuildinfo"),
     *(".DS_Store", ".gradle/", ".cache/"),
 )
+
+_GIT_PARTS = frozenset(("HEAD", "commondir", "objects", "refs"))
 
 
 class ChangeKind(StrEnum):
@@ -94,6 +97,7 @@ class Scope:
         set_aside: Iterable[str] = (),
         lock_files: Iterable[str] = LOCK_FILES,
         litter: Iterable[str] = LITTER,
+        own_folders: Iterable[str] = OWN_FOLDERS,
     ) -> None:
         self.entries = (*entries, *exceptions)
         self.executable = frozenset(executable)
@@ -105,11 +109,14 @@ class Scope:
         self.litter = tuple(litter)
         self._listed = self._paths | self._folders
         self._folded = {fold(entry): entry for entry in self._listed}
+        self._own_folders = frozenset(fold(folder.rstrip("/")) for folder in own_folders)
 
     def covers(self, path: str) -> bool:
-        """Whether a path is listed, exactly as it is spelt. A path that is not safe to name is never covered."""
-        if path_problem(path) is not None or self.twin_of(path):
+        """Whether a path is listed, exactly as it is spelt. A path that is not safe to name, or ours, never is."""
+        if path_problem(path) is not None or self.is_ours(path) or self.twin_of(path):
             return False
+        if fold(path) == CONFIG_FILE:  # it can switch the sandbox off: no pattern means it
+            return path in self._paths
         own, *above = ancestors(path)
         if own in self._paths or not self._paths.isdisjoint(above) or not self._folders.isdisjoint(above):
             return True
@@ -117,7 +124,12 @@ class Scope:
 
     def is_lock_file(self, path: str) -> bool:
         """Whether the seed's exception for lock files holds: allowed, but shown to the reviewer."""
-        return path.rpartition("/")[2] in self.lock_files and path_problem(path) is None
+        is_named_so = path.rpartition("/")[2] in self.lock_files
+        return is_named_so and path_problem(path) is None and not self.is_ours(path)
+
+    def is_ours(self, path: str) -> bool:
+        """Whether a path would come to lie where we keep records, caches and checkouts, once it is merged."""
+        return not self._own_folders.isdisjoint(ancestors(fold(path)))
 
     def is_litter(self, path: str) -> bool:
         """Whether a path is what tools leave behind, or ours: never harvested, never judged.
@@ -152,6 +164,7 @@ def judge(changes: Sequence[Change], scope: Scope, tracked: Iterable[str] = ()) 
     """
     found = {violation for change in changes for violation in _violations(change, scope)}
     found.update(_twins(changes, scope, tracked))
+    found.update(_parts_of_repositories(changes, scope, tracked))
     return sorted(found, key=lambda violation: (violation.path, violation.rule, violation.detail))
 
 
@@ -187,6 +200,8 @@ def _place_violation(change: Change, wrong: str, scope: Scope) -> Violation:
     problem, twin = path_problem(wrong), scope.twin_of(wrong)
     if problem is not None:
         rule, detail = Broken.UNSAFE_PATH, problem
+    elif scope.is_ours(wrong):
+        rule, detail = Broken.OUT_OF_SCOPE, f"{change.kind.value}, but that folder is Phasegate's own"
     elif twin is not None:
         rule, detail = Broken.TWIN, f"differs from the listed {twin} only in case or Unicode form"
     else:
@@ -244,3 +259,24 @@ def _twins(changes: Sequence[Change], scope: Scope, tracked: Iterable[str]) -> I
     for path in added:
         for other in by_name[fold(path)] - {path}:
             yield Violation(path, Broken.TWIN, f"differs from {other} only in case or Unicode form")
+
+
+def _parts_of_repositories(changes: Sequence[Change], scope: Scope, tracked: Iterable[str]) -> Iterator[Violation]:
+    """Added paths that make a folder a bare repository: git takes it for one, with its settings, if it has a `HEAD`.
+
+    One that has no other part yet counts too: another package could bring the rest.
+    """
+    arriving = sorted(change.path for change in changes if change.kind in (ChangeKind.ADDED, ChangeKind.RENAMED))
+    parts = {part: path for path in arriving for part in _git_parts(path) if not scope.is_litter(path)}
+    if not parts:
+        return
+    heads = {path for path in (*arriving, *tracked) if path.endswith("/HEAD")}
+    for part, path in parts.items():
+        if f"{part.rpartition('/')[0]}/HEAD" in heads:
+            detail = "git would take its folder for a repository, and run what that is set to"
+            yield Violation(path, Broken.GIT_DIRECTORY, detail)
+
+
+def _git_parts(path: str) -> list[str]:
+    """The path and the folders above it, below the root, that have the name of a part of a git directory."""
+    return [name for name in ancestors(path) if name.rpartition("/")[2] in _GIT_PARTS and "/" in name]

@@ -12,6 +12,7 @@ import msgspec
 from phasegate.errors import StateConflict
 from phasegate.rules.finding import shown
 from phasegate.rules.glob import is_pattern
+from phasegate.rules.own_folders import OWN_FOLDERS
 from phasegate.rules.repo_path import path_problem
 from phasegate.rules.scope import LITTER, Scope
 
@@ -92,7 +93,12 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
         """The folder of its checkout."""
         return f".worktrees/{self.feature_slug}-{self.work_package_id}"
 
-    def scope(self, exceptions: Sequence[str] = (), litter: Sequence[str] = LITTER) -> Scope:
+    def scope(
+        self,
+        exceptions: Sequence[str] = (),
+        litter: Sequence[str] = LITTER,
+        own_folders: Sequence[str] = OWN_FOLDERS,
+    ) -> Scope:
         """What may change; the package's own document in the checkout is set aside (D1)."""
         return Scope(
             self.file_scope,
@@ -100,6 +106,7 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
             exceptions=exceptions,
             set_aside=(f"{self.work_package_id}.md",),
             litter=litter,
+            own_folders=own_folders,
         )
 
 

@@ -91,7 +91,7 @@ def copy_objects(root: int, repository: Repository, store: Path, limits: Limits)
         left_s = end_at_s - time.monotonic()
         if left_s <= 0 or number == _MOST_PACKS:
             raise LimitReached("packs in the agent's git directory, or seconds to read them", number)
-        _add_pack(place, pack, left_s)
+        _add_pack(place, pack, left_s, limits.file_bytes + _SMALL_BYTES)
     return place
 
 
@@ -136,10 +136,13 @@ def _packs(root: int) -> Iterator[bytes]:
         return
 
 
-def _add_pack(place: Place, pack: bytes, timeout_s: float) -> None:
-    """Index a pack anew: git computes the names of its objects itself. A broken one is left out."""
+def _add_pack(place: Place, pack: bytes, timeout_s: float, largest_object: int) -> None:
+    """Index a pack anew: git computes the names of its objects itself. A broken one is left out.
+
+    So is one with an object that would not fit: a few bytes of deltas can unfold to all of the machine's memory (M05).
+    """
     try:
-        git(place, "index-pack", "--stdin", stdin=pack, timeout_s=timeout_s)
+        git(place, "index-pack", "--stdin", stdin=pack, timeout_s=timeout_s, largest_allocation=largest_object)
     except GitFailed:
         return
 

@@ -99,12 +99,17 @@ def git(
     timeout_s: float = TIMEOUT_S,
     output_limit: int = 256 * MIB,
     stdout_to: int | None = None,
+    largest_allocation: int | None = None,
 ) -> Finished:
-    """Run git on a place of ours; an exit code that is not accepted is an error, and so is output that was cut."""
+    """Run git on a place of ours; an exit code that is not accepted is an error, and so is output that was cut.
+
+    `largest_allocation` is how many bytes it may ask for at once: an object may say of itself that it has any number.
+    """
+    limited = {} if largest_allocation is None else {"GIT_ALLOC_LIMIT": str(largest_allocation)}
     found = run(
         [git_program(), *_OPTIONS, *settings, *arguments],
         cwd=place.git_dir,
-        env=_environment_of(place),
+        env={**_environment_of(place), **limited},
         stdin=stdin,
         timeout_s=timeout_s,
         output_limit=output_limit,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.file_times import times_tell
 from phasegate.workspace.disk import opened_folder
 from phasegate.workspace.git import Identity, git
 from phasegate.workspace.removal import removal_room
-from phasegate.workspace.repository import Repository, write_git_directory
+from phasegate.workspace.repository import Repository, config_text, write_git_directory
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -63,18 +62,7 @@ def write_agents_git(repository: Repository, folder: Path, index: Path, seedling
     if (repository.common_dir / "shallow").is_file():
         shutil.copyfile(repository.common_dir / "shallow", git_dir / "shallow")
     shutil.copyfile(index, git_dir / "index")
-    return (git_dir / "index").stat().st_mtime_ns if _times_tell(git_dir) else 0
-
-
-def _times_tell(folder: Path) -> bool:
-    """Whether a write through a mapping changes a file's times. In memory (tmpfs) it does not, once a page was read."""
-    with tempfile.TemporaryFile(dir=folder) as file:
-        os.truncate(file.fileno(), 1)
-        with mmap.mmap(file.fileno(), 1) as mapped:
-            _ = mapped[0]
-            os.utime(file.fileno(), ns=(0, 0))
-            mapped[0] = 1
-        return os.fstat(file.fileno()).st_mtime_ns != 0
+    return (git_dir / "index").stat().st_mtime_ns if times_tell(git_dir) else 0
 
 
 def lay_file(folder: Path, name: str, text: str) -> None:
@@ -91,6 +79,11 @@ def lay_file(folder: Path, name: str, text: str) -> None:
                 room.take(root, name)
         with os.fdopen(os.open(name, _CREATE, 0o644, dir_fd=root), "w", encoding="utf-8") as file:
             file.write(text)
+
+
+def agents_settings(repository: Repository, agent: Identity) -> str:
+    """The text of the `config` that an agent's git directory gets."""
+    return config_text(repository.hash_name, _settings(agent))
 
 
 def _settings(agent: Identity) -> str:

@@ -76,14 +76,18 @@ def person_at_work(repository: Repository) -> Identity:
 
 def write_git_directory(folder: Path, hash_name: str, settings: str = "") -> None:
     """An empty git directory with our settings; `folder` is there already."""
-    version = 0 if hash_name == "sha1" else 1
-    extension = "" if hash_name == "sha1" else f"[extensions]\n\tobjectFormat = {hash_name}\n"
-    core = f"[core]\n\trepositoryFormatVersion = {version}\n\tfileMode = true\n"
     for name in ("refs", "objects", "info"):
         (folder / name).mkdir()
     (folder / "HEAD").write_text("ref: refs/heads/none\n")
-    (folder / "config").write_text(core + settings + extension)
+    (folder / "config").write_text(config_text(hash_name, settings))
     (folder / "info/attributes").write_text(RAW_ATTRIBUTES)
+
+
+def config_text(hash_name: str, settings: str) -> str:
+    """The settings of a git directory of ours; `settings` begins with more lines of `[core]`."""
+    version = 0 if hash_name == "sha1" else 1
+    extension = "" if hash_name == "sha1" else f"[extensions]\n\tobjectFormat = {hash_name}\n"
+    return f"[core]\n\trepositoryFormatVersion = {version}\n\tfileMode = true\n{settings}{extension}"
 
 
 def _make_ours(repository: Repository, folder: Path, raw: bool) -> None:

@@ -253,7 +253,8 @@ class _Sweep(_Walk):
 def _is_repository(descriptor: int, name: str) -> bool:
     """Whether a folder is a repository, or a bare one, which git would take for one when somebody stands in it."""
     names = _names_below(descriptor, name) or set()
-    return any(names_git_directory(inside) for inside in names) or {"HEAD", "objects", "refs"} <= names
+    is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
+    return is_bare or any(names_git_directory(inside) for inside in names)
 
 
 def _names_below(descriptor: int, name: str) -> set[str] | None:

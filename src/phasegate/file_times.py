@@ -1,0 +1,19 @@
+"""Whether the times of a file tell that it was written to."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from pathlib import Path
+
+
+def times_tell(folder: Path) -> bool:
+    """Whether a write through a mapping changes a file's times. In memory (tmpfs) it does not, once a page was read."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.truncate(file.fileno(), 1)
+        with mmap.mmap(file.fileno(), 1) as mapped:
+            _ = mapped[0]
+            os.utime(file.fileno(), ns=(0, 0))
+            mapped[0] = 1
+        return os.fstat(file.fileno()).st_mtime_ns != 0
