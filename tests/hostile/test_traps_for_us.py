@@ -519,3 +519,18 @@ def test_a_person_who_looks_into_a_checkout_that_is_left_runs_nothing_of_the_age
     assert (checkout / "elsewhere.ts").exists()
     assert control.exists()
     assert not runs_something(checkout, mark)
+
+
+@pytest.mark.demand("D6.e")
+def test_without_a_sandbox_a_write_outside_that_leaves_no_trace_in_the_times_is_seen_too(tmp_path: Path) -> None:
+    """The control is that of a write in the checkout: in memory, times stay as they are."""
+    with TemporaryDirectory(dir=MEMORY) as folder:
+        project = make_project(Path(folder), run='sandbox = "none"')
+        before = (project.root / "README.md").stat()
+        attack = f"cd {shlex.quote(str(project.root))}; python3 -c {shlex.quote(WRITES_THROUGH_A_MAPPING)}"
+        report = played(project, attack).dispatch()
+        after = (project.root / "README.md").stat()
+        assert (project.root / "README.md").read_text() == "Z project\n"
+        assert (after.st_mtime_ns, after.st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
+        assert report.state is State.BLOCKED
+        assert "changed outside the worktree: README.md" in report.reason

@@ -6,10 +6,12 @@ It cannot tell who did it: the person, or another run, may have.
 
 from __future__ import annotations
 
+import hashlib
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from phasegate.file_times import times_tell
 from phasegate.rules.scope import Change, ChangeKind
 from phasegate.workspace.repository import Repository, read_refs
 
@@ -23,18 +25,19 @@ def look_outside(
     unwatched: Collection[str] = (".worktrees", ".phasegate", ".isdlc"),
     checkouts: Mapping[str, Path] | None = None,
 ) -> Sight:
-    """The state of everything outside: cheap marks, no contents. `unwatched` are names in the root.
+    """The state of everything outside: cheap marks, and contents only where times do not tell what was written.
 
-    `checkouts` are those of others, each with the name under which it is reported.
+    `unwatched` are names in the root. `checkouts` are those of others, each with the name under which it is reported.
     """
+    with_content = not times_tell(repository.root)
     found = {f"ref {name}": target for name, target in read_refs(repository).items()}
     for name in (*_STEERING, *_OURS):
-        found.update(_marks(repository.common_dir / name, f".git/{name}"))
+        found.update(_marks(repository.common_dir / name, f".git/{name}", with_content))
     for entry in repository.root.iterdir():
         if entry.name != ".git" and entry.name not in unwatched:
-            found.update(_marks(entry, entry.name))
+            found.update(_marks(entry, entry.name, with_content))
     for name, folder in (checkouts or {}).items():
-        found.update(_marks(folder, name))
+        found.update(_marks(folder, name, with_content))
     return found
 
 
@@ -45,7 +48,7 @@ def changed_outside(before: Sight, after: Sight, ours: Collection[str] = ()) -> 
     return [Change(ChangeKind.OUTSIDE, name.removeprefix("ref ")) for name in names if name not in mine]
 
 
-def _marks(path: Path, name: str) -> Iterator[tuple[str, str]]:
+def _marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str]]:
     """A mark for each file at or below a path; folders have none, for they change whenever a file comes or goes.
 
     What cannot be looked at has a mark too: an agent may have gone too deep for any path.
@@ -58,9 +61,16 @@ def _marks(path: Path, name: str) -> Iterator[tuple[str, str]]:
             if stat.S_ISDIR(about.st_mode):
                 pending += [(entry, f"{name}/{entry.name}") for entry in path.iterdir()]
                 continue
+            content = _digest(path) if with_content and stat.S_ISREG(about.st_mode) else ""
         except FileNotFoundError:
             continue
         except OSError:
             yield name, "cannot be looked at"
             continue
-        yield name, f"{about.st_mode} {about.st_ino} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}"
+        times = f"{about.st_mtime_ns} {about.st_ctime_ns}"
+        yield name, f"{about.st_mode} {about.st_ino} {about.st_size} {times} {content}"
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
