@@ -28,7 +28,7 @@ def merge_feature(project: Project, slug: str, base: str, title: str) -> Merged 
     """Merge a feature's branch into its base: tested as merged, by compare and swap, over nobody's commits."""
     branch = Branch(project, slug)
     if not project.config.run.deliver_feature_folder:
-        gone = {f"{branch.folder}/{name}": None for name in branch.documents()}
+        gone = {f"{branch.folder}/{name}": None for name in branch.files()}
         branch.put(gone, f"archive: {branch.folder} is not delivered\n")
     lock = f"merge-into-{base.replace('/', '-')}"
     with repository_lock(project.location.locks, lock, LONGEST_WAIT_S, project.stop):
@@ -48,7 +48,7 @@ def _try_to_merge(project: Project, branch: Branch, base: str, title: str) -> Me
     if isinstance(made, Conflict):
         paths = ", ".join(made.paths)
         return NotMerged(f"{branch.name} and {base} changed the same lines: {paths}", _by_hand(branch, base))
-    evidence = check_merge(project, branch.slug, made.commit)
+    evidence = check_merge(project, branch.slug, made.expected, made.commit)
     if evidence.failures:
         return NotMerged(_failed(branch, base, evidence), f"mend {branch.name}, then resolve")
     finished = finish_merge(repository, made)

@@ -37,8 +37,17 @@ class Branch(NamedTuple):
         return branch_head(self.project.repository, self.name)
 
     def documents(self, commit: str | None = None) -> dict[str, str]:
-        """The files of the feature's folder, by their names in it, each with the id of its content."""
-        blobs = blobs_of(self.project.repository, commit or self.head())
+        """The documents of the feature's folder, by their names in it, each with the id of its content.
+
+        A link is none: what it leads to is not what a critic is shown.
+        """
+        return self._listed(blobs_of(self.project.repository, commit or self.head(), links=False))
+
+    def files(self) -> tuple[str, ...]:
+        """All that lies in the feature's folder, by its names in it."""
+        return tuple(self._listed(blobs_of(self.project.repository, self.head())))
+
+    def _listed(self, blobs: Mapping[str, str]) -> dict[str, str]:
         prefix = f"{self.folder}/"
         return {path.removeprefix(prefix): blob for path, blob in blobs.items() if path.startswith(prefix)}
 
@@ -48,10 +57,11 @@ class Branch(NamedTuple):
         return dict(_texts({name: contents[blob] for name, blob in names.items()}))
 
     def present(self, wanted: tuple[str, ...], commit: str | None = None) -> tuple[str, ...]:
-        """Which of the wanted documents are there and not empty; `specs/` is there if a file lies in it."""
-        found = self.documents(commit)
-        contents = read_blobs(self.project.repository.place(), found.values())
-        full = {name for name, blob in found.items() if contents[blob].strip()}
+        """Which of the wanted documents are there and not empty; `specs/` is there if one lies in it.
+
+        What cannot be read cannot be shown to a critic, so it is not there.
+        """
+        full = {name for name, text in self.read(self.documents(commit)).items() if text.strip()}
         return tuple(name for name in wanted if name in full or _holds(name, full))
 
     def put(self, files: Mapping[str, bytes | None], message: str) -> str:

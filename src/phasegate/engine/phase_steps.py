@@ -38,6 +38,7 @@ from phasegate.workspace.checkout import Assignment, find_checkout
 from phasegate.workspace.export import export
 from phasegate.workspace.log import blobs_of
 from phasegate.workspace.making import Terms
+from phasegate.workspace.merge import fork_point
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.upkeep import Unsaved, drop_branch, remove_checkout, start_over, take_checkout
 
@@ -165,8 +166,9 @@ class PhaseSteps:
         checkout = take_checkout(self._project.repository, self._assignment, self._terms())
         look = observe(checkout)
         if violations := self._violations(look, checkout.start):
-            _expect_saved(start_over(checkout, self._terms()))
-            self._journal.record(Strayed(violations))
+            renewed = start_over(checkout, self._terms())
+            kept = (f"{renewed.folder} is kept: {renewed.reason}",) if isinstance(renewed, Unsaved) else ()
+            self._journal.record(Strayed((*violations, *kept)))
             return
         assert not isinstance(look, TooMuch)
         title = f"{self._assignment.work}: documents, round {self._feature.round}"
@@ -208,7 +210,9 @@ class PhaseSteps:
         phase = self._feature.phase
         own = self._project.config.phases.get(phase.key)
         commands = phase.commands or (own.commands if own else None) or ()
-        self._journal.record(run_commands(self._project, self.branch.slug, self.branch.head(), commands))
+        head = self.branch.head()
+        start = fork_point(self._project.repository, self._feature.base, head)
+        self._journal.record(run_commands(self._project, self.branch.slug, start, head, commands))
 
     def _report(self) -> None:
         """Write the document of a phase in which no agent writes one."""
