@@ -6,6 +6,8 @@ No agent here breaks out of anything. Each does its work, and something beside i
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,3 +133,71 @@ def test_a_check_that_the_work_takes_away_is_still_asked_for(tmp_path: Path) -> 
     report = project.dispatch()
     assert report.state is State.BLOCKED
     assert "test: " in report.reason
+
+
+MOVES_THE_BRANCH = """\
+#!/bin/sh
+cd {root}
+unset GIT_DIR GIT_WORK_TREE
+blob=$(echo evil | git hash-object -w --stdin)
+export GIT_INDEX_FILE={room}/index
+git read-tree {branch}
+git update-index --add --cacheinfo 100644,$blob,evil.py
+tree=$(git write-tree)
+commit=$(git -c user.name=a -c user.email=b commit-tree $tree -p {branch} -m evil)
+git update-ref refs/heads/{branch} $commit
+{then}
+"""
+
+
+def mover(project: FeatureProject, then: str = "") -> str:
+    """A program that puts a file on the feature's branch: where no sandbox holds, an agent can."""
+    program = project.scenario.with_name("move.sh")
+    room, branch = program.parent, f"feat/{SLUG}"
+    program.write_text(MOVES_THE_BRANCH.format(root=project.root, room=room, branch=branch, then=then))
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.demand("W3.f", "W8.f")
+def test_what_came_to_the_branch_after_the_last_review_is_not_merged_unseen(tmp_path: Path) -> None:
+    """An archivist without a sandbox moves the branch and ends its own run, so that nobody sees it stray."""
+    project = make_feature_project(tmp_path, config='[run]\nsandbox = "none"\n')
+    pid = tmp_path / "pid"
+    program = mover(project, then=f"kill -9 $(cat {pid})")
+    project.play(writer(), *BUILDS, *APPROVES, turn("archive", {"run": program}, {"verdict": "PASS"}))
+    project.start()
+    run = subprocess.Popen([sys.executable, "-m", "phasegate", "run", "--merge"], cwd=project.root)
+    pid.write_text(str(run.pid))
+    assert run.wait() == -9
+    assert "evil.py" in project.files_of(f"feat/{SLUG}")
+    project.play(writer(), *BUILDS, *APPROVES, ARCHIVES)
+    feature = project.drive(merge=True)
+    assert feature.workflow.stage is Stage.BLOCKED
+    assert "after its last review: evil.py" in feature.workflow.reason
+    assert "evil.py" not in project.files_of("main")
+    assert project.call("resolve", "I have read it").code == 0
+    assert project.drive(merge=True).workflow.stage is Stage.COMPLETED  # a person's word
+    assert "evil.py" in project.files_of("main")
+
+
+SHORT = """
+[workflows.short]
+phases = ["01-requirements", "06-implementation", "11-local-testing"]
+"""
+
+
+@pytest.mark.demand("W3.b", "W3.f")
+def test_a_reviewer_is_shown_what_was_tested_and_another_tree_passes_no_gate(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path, config=SHORT)
+    fails = turn("review", {"exit": 1}, workflow_phase="11-local-testing")
+    project.play(writer(), *BUILDS, fails, *APPROVES, ARCHIVES)
+    project.start("short")
+    assert project.drive().workflow.stage is Stage.BLOCKED  # after the commands, before the review
+    subprocess.run([mover(project)], check=True)
+    project.play(writer(), *BUILDS, *APPROVES, ARCHIVES)
+    assert project.call("resolve", "It can be asked again").code == 0
+    feature = project.drive(step=True)
+    assert "evil.py" not in project.prompts("review")[-1]
+    assert feature.workflow.stage is Stage.GATE_FAILED
+    assert "after it was judged: evil.py" in feature.findings

@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from phasegate.engine.project import Project
 from phasegate.errors import StateConflict
+from phasegate.rules.scope import Scope
 from phasegate.workspace.beginning import advance
 from phasegate.workspace.log import blobs_of
 from phasegate.workspace.objects import NewCommit, Version, write_blobs, write_commits
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import Repository, is_ancestor, read_blobs, read_refs
+from phasegate.workspace.trees import differences
 
 LARGEST_DOCUMENT_BYTES = 4_000_000
 _TRIES = 20
@@ -63,6 +65,12 @@ class Branch(NamedTuple):
         """
         full = {name for name, text in self.read(self.documents(commit)).items() if text.strip()}
         return tuple(name for name in wanted if name in full or _holds(name, full))
+
+    def changed_since(self, judged: str, head: str, *but: str) -> tuple[str, ...]:
+        """What is not as it was in the commit that was judged, but for what is expected; nothing if none was."""
+        found = differences(self.project.repository.place(), judged, head) if judged else ()
+        expected = Scope(but)
+        return tuple(one.path for one in found if not expected.covers(one.path))
 
     def put(self, files: Mapping[str, bytes | None], message: str) -> str:
         """Put files (None: gone) on the branch in one commit; the head after it. What is there already makes none."""

@@ -23,7 +23,7 @@ def run_commands(project: Project, slug: str, start: str, commit: str, commands:
     lines = [line for line in commands if line not in Purpose.__members__.values()]
     purposes = [meant for name in names for meant in _MEANT.get(name, (name,))]
     evidence = _checker(project, slug, start).run(commit, purposes, lines)
-    return Ran(_results(evidence), describe(evidence))
+    return Ran(_results(evidence), describe(evidence), commit)
 
 
 def check_merge(project: Project, slug: str, start: str, commit: str) -> Evidence:
