@@ -201,3 +201,25 @@ def test_a_reviewer_is_shown_what_was_tested_and_another_tree_passes_no_gate(tmp
     assert "evil.py" not in project.prompts("review")[-1]
     assert feature.workflow.stage is Stage.GATE_FAILED
     assert "after it was judged: evil.py" in feature.findings
+
+
+KEY = "ghp_" + "a1B2" * 9
+
+
+@pytest.mark.demand("W8.a", "W8.b")
+@pytest.mark.parametrize("phase", ["plan", "archive"])
+def test_a_secret_in_a_document_reaches_no_branch_and_no_other_agent(tmp_path: Path, phase: str) -> None:
+    """Committed and taken out again, it would still be in the history. The control finds it in what was saved."""
+    project = make_feature_project(tmp_path)
+    path = SPEC if phase == "plan" else "CHANGELOG.md"
+    steps: tuple[Step, ...] = (file(path, f"It is {KEY}\n"), {"commit": "One"}, file(path, "It was\n"))
+    leaky = writer(*steps) if phase == "plan" else turn("archive", *steps, {"verdict": "PASS"})
+    project.play(leaky, writer(), *BUILDS, *APPROVES, ARCHIVES)
+    project.start()
+    feature = project.drive(merge=True)
+    assert feature.workflow.stage is Stage.BLOCKED
+    assert f"GitHub token in {path}:1" in feature.workflow.reason
+    (saved,) = project.saved(f"{SLUG}-{QUICK[0] if phase == 'plan' else phase}").values()
+    assert KEY in project.git("log", "-p", saved)
+    assert KEY not in project.git("log", "-p", "--branches")
+    assert not any(KEY in project.prompt(job.id) for job in project.jobs())

@@ -35,7 +35,7 @@ from phasegate.rules.retry import back_off_s
 from phasegate.rules.scope import Scope, judge
 from phasegate.rules.workflow import gate_name
 from phasegate.workspace.changes import Observation, TooMuch, observe
-from phasegate.workspace.checkout import Assignment, find_checkout
+from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
 from phasegate.workspace.export import export
 from phasegate.workspace.log import blobs_of
 from phasegate.workspace.making import Terms
@@ -169,19 +169,25 @@ class PhaseSteps:
         checkout = take_checkout(self._project.repository, self._assignment, self._terms())
         look = observe(checkout)
         if violations := self._violations(look, checkout.start):
-            renewed = start_over(checkout, self._terms())
-            kept = (f"{renewed.folder} is kept: {renewed.reason}",) if isinstance(renewed, Unsaved) else ()
-            self._journal.record(Strayed((*violations, *kept)))
+            self._refuse(checkout, violations)
             return
         assert not isinstance(look, TooMuch)
         title = f"{self._assignment.work}: documents, round {self._feature.round}"
-        take_documents(self.branch, checkout, look, self._scope, title)
+        if secrets := take_documents(self.branch, checkout, look, self._scope, title):
+            self._refuse(checkout, secrets)
+            return
         removed = remove_checkout(checkout, self._project.signature(), keep_for_reuse=True)
         _expect_saved(removed)
         drop_branch(self._project.repository, self._assignment.branch, self.branch.name)
         wanted = () if self._feature.closing else self._feature.phase.artifacts
         there = self.branch.present(wanted)
         self._journal.record(Written(self.branch.head(), tuple(name for name in wanted if name not in there)))
+
+    def _refuse(self, checkout: Checkout, why: tuple[str, ...]) -> None:
+        """Nothing is taken over. What was written is saved; where it cannot be, it stays, and that is told too."""
+        renewed = start_over(checkout, self._terms())
+        kept = (f"{renewed.folder} is kept: {renewed.reason}",) if isinstance(renewed, Unsaved) else ()
+        self._journal.record(Strayed((*why, *kept)))
 
     def _violations(self, look: Observation | TooMuch, start: str) -> tuple[str, ...]:
         if isinstance(look, TooMuch):

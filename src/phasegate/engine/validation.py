@@ -157,21 +157,22 @@ class Checker(NamedTuple):
             deliverables=self.package.deliverables.all,
             changed=tuple(one.path for one in differences(repository.place(), self.start, commit)),
             commits=tuple(Commit(one.id, one.message) for one in commits),
-            added=tuple(self._added([one.id for one in commits])),
+            added=tuple(added_by(self.project, self.start, [one.id for one in commits])),
             blobs=blobs_of(repository, commit),
         )
 
-    def _added(self, commits: list[str]) -> Iterator[Added]:
-        """What each commit brought in, so that a secret taken out again later is still seen."""
-        place = self.project.repository.place()
-        for before, commit in zip([self.start, *commits], commits, strict=False):
-            changed = [one for one in differences(place, before, commit) if one.new and one.new.mode != "160000"]
-            ids = [version.object_id for one in changed for version in (one.old, one.new) if version]
-            contents = read_blobs(place, ids)
-            for one in changed:
-                old = contents[one.old.object_id] if one.old else None
-                assert one.new is not None
-                yield Added(one.path, added_lines(old, contents[one.new.object_id]), commit)
+
+def added_by(project: Project, start: str, commits: list[str]) -> Iterator[Added]:
+    """What each commit brought in, so that a secret taken out again later is still seen."""
+    place = project.repository.place()
+    for before, commit in zip([start, *commits], commits, strict=False):
+        changed = [one for one in differences(place, before, commit) if one.new and one.new.mode != "160000"]
+        ids = [version.object_id for one in changed for version in (one.old, one.new) if version]
+        contents = read_blobs(place, ids)
+        for one in changed:
+            old = contents[one.old.object_id] if one.old else None
+            assert one.new is not None
+            yield Added(one.path, added_lines(old, contents[one.new.object_id]), commit)
 
 
 def _refuse_offline(plan: Plan, output: str | None) -> None:
