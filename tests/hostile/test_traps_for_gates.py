@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.engine.outside import Watch
+from phasegate.engine.project import opened_store
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.work_package import State
 from support.dispatch_project import FILES as PACKAGE_FILES
@@ -223,3 +225,18 @@ def test_a_secret_in_a_document_reaches_no_branch_and_no_other_agent(tmp_path: P
     assert KEY in project.git("log", "-p", saved)
     assert KEY not in project.git("log", "-p", "--branches")
     assert not any(KEY in project.prompt(job.id) for job in project.jobs())
+
+
+@pytest.mark.demand("W4.b")
+def test_without_a_sandbox_a_feature_in_work_beside_is_no_stray_and_an_idle_one_is(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path)
+    project.play(writer(), *BUILDS, *APPROVES, ARCHIVES)
+    first, second = project.start(), project.start(description="Another thing")
+    with opened_store(project.project) as store:
+        watch = Watch(project.project, store, second, "")
+        project.drive(first, step=True)
+        assert project.feature(first).workflow.stage is Stage.GATE_PASSED
+        assert watch.changes() == []
+        watch = Watch(project.project, store, second, "")
+        subprocess.run([mover(project)], check=True)
+        assert watch.changes() == [f"refs/heads/feat/{first}"]
