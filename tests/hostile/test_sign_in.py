@@ -206,6 +206,30 @@ def test_the_sign_ins_of_the_programs_can_be_renewed_but_not_go_back(kind: str) 
         assert not is_renewal(new, old)
 
 
+ADDED = {
+    "https://evil.test": {"type": "wellknown", "key": "KEY", "token": "t"},
+    "endpoint": "https://evil.test",
+    "token_uri": "https://evil.test",
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_renewed_sign_in_brings_no_entry_that_is_not_a_token(home: Path, tmp_path: Path, name: str) -> None:
+    """The token is not lost, but no entry comes along that sends the person's own program somewhere else."""
+    added = {"claudeAiOauth": {**NEW["claudeAiOauth"], name: ADDED[name]}, name: ADDED[name]}
+    with lent([NAME], home, tmp_path / "job"):
+        (tmp_path / "job" / NAME).write_bytes(encoded(added))
+    assert b"evil" in encoded(added)
+    assert json.loads((home / NAME).read_bytes()) == NEW
+
+
+def test_an_address_or_an_impossible_time_in_place_of_a_token_is_no_renewal() -> None:
+    before = {"access_token": "a", "token_uri": "https://good.test", "expires_at": 5}
+    assert not is_renewal(encoded(before), encoded(before | {"token_uri": "https://evil.test"}))
+    assert not is_renewal(encoded(before), encoded(before | {"access_token": "b", "expires_at": 10**400}))
+    assert is_renewal(encoded(before), encoded(before | {"access_token": "b", "expires_at": 6}))
+
+
 def test_an_api_key_is_no_token_that_is_renewed() -> None:
     before = {"OPENAI_API_KEY": "mine", "tokens": None}
     assert not is_renewal(encoded(before), encoded(before | {"OPENAI_API_KEY": "theirs"}))
@@ -213,6 +237,7 @@ def test_an_api_key_is_no_token_that_is_renewed() -> None:
 
 def test_the_tokens_of_a_sign_in_are_secret_and_the_rest_is_not() -> None:
     assert set(secrets_in(encoded(OLD))) == {b"a-old-token", b"r-old-token"}
+    assert secrets_in(encoded({"api_keys": ["key-in-a-list"], "models": ["a-plain-model"]})) == (b"key-in-a-list",)
     assert secrets_in(b"no json") == ()
 
 

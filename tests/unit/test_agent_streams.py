@@ -63,6 +63,29 @@ USED = {
 }
 
 
+STATED = {
+    "claude_code": {
+        "type": "result",
+        "usage": {"input_tokens": "N", "output_tokens": "N", "cache_read_input_tokens": "N"},
+        "total_cost_usd": "N",
+    },
+    "codex": {"type": "turn.completed", "usage": {"input_tokens": "N", "output_tokens": "N"}},
+    "gemini": {"type": "result", "stats": {"input_tokens": "N", "output_tokens": "N"}},
+    "opencode": {"type": "step_finish", "part": {"tokens": {"input": "N", "output": "N"}, "cost": "N"}},
+}
+
+
+@pytest.mark.demand("D10.c")
+@pytest.mark.parametrize("kind", STATED)
+def test_no_number_that_an_agent_states_makes_room_under_a_cap_or_cannot_be_added_up(task: Task, kind: str) -> None:
+    for number, bound in (("-1000000", 0), ("9" * 30, 10**12)):
+        line = msgspec.json.encode(STATED[kind]).decode().replace('"N"', number)
+        _, report = heard(task, kind, Finished(0, line, "", ended_at_s=NOW_S))
+        assert report.usage is not None
+        assert report.usage.input_tokens == report.usage.output_tokens == bound
+        assert 0 <= (report.usage.cost_usd or 0) <= 1e9
+
+
 @pytest.mark.parametrize("kind", RUN_HERE)
 def test_usage_is_that_of_the_whole_run_with_the_cached_tokens_in_it(task: Task, kind: str) -> None:
     events, report = heard(task, kind, recorded(kind, "ok"))
@@ -237,6 +260,15 @@ def test_the_end_of_a_usage_limit_is_known(task: Task) -> None:
     whole = recorded("claude_code", "err_e429")
     _, report = heard(task, "claude_code", msgspec.structs.replace(whole, stdout=limit + whole.stdout))
     assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, NOW_S + 3600)
+
+
+@pytest.mark.parametrize("resets_at", ["1e18", "-5", "1894803600"])
+def test_a_limit_that_ends_at_no_likely_time_is_one_without_an_end(task: Task, resets_at: str) -> None:
+    """Such a moment has no date, or would keep the agent from all work for years."""
+    limit = f'{{"type":"rate_limit_event","rate_limit_info":{{"status":"rejected","resetsAt":{resets_at}}}}}\n'
+    whole = recorded("claude_code", "err_e429")
+    _, report = heard(task, "claude_code", msgspec.structs.replace(whole, stdout=limit + whole.stdout))
+    assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, None)
 
 
 def test_a_usage_limit_that_calls_itself_a_success_is_none(task: Task) -> None:

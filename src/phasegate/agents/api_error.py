@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from phasegate.agents.port import Ending
-from phasegate.agents.reset_time import reset_time_s
+from phasegate.agents.reset_time import FARTHEST_S, reset_time_s
 from phasegate.rules.retry import Fault, classify
 
 READ_AT_MOST = 4_000
@@ -61,7 +61,9 @@ def meaning_of(trouble: Trouble, sign_in: str, now_s: float) -> Meaning:
     if status in _REFUSED or (status is None and _SIGNED_OUT.search(text)):
         return Meaning(Ending.NOT_RUNNABLE, remedy=sign_in)
     if status in _LIMITS or (status is None and _is_limit(text)):
-        return Meaning(Ending.RATE_LIMITED, trouble.retry_at_s or reset_time_s(text, now_s))
+        told_s = trouble.retry_at_s or 0.0
+        is_likely = now_s <= told_s <= now_s + FARTHEST_S
+        return Meaning(Ending.RATE_LIMITED, told_s if is_likely else reset_time_s(text, now_s))
     if status in _PASSING_STATUSES or (status or 0) >= 500 or (status is None and _is_passing(text)):
         return Meaning(Ending.TRANSIENT)
     return Meaning(Ending.FAILED)

@@ -18,6 +18,7 @@ from phasegate.agents.envelope import Envelope
 from phasegate.rules.scope import Scope
 
 NOTHING = Scope(())
+MOST_TOKENS, MOST_COST_USD = 10**12, 1e9  # what is more is a mistake, and too much of it cannot be added up
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
@@ -88,12 +89,18 @@ class Ending(StrEnum):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a run used, as its agent reports it."""
+    """What a run used, as its agent reports it. A count is never less than nothing: it would make room under a cap."""
 
     input_tokens: int = 0  # all of them, those from a cache too
     cached_input_tokens: int = 0  # of these, those read from a cache
     output_tokens: int = 0
     cost_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("input_tokens", "cached_input_tokens", "output_tokens"):
+            msgspec.structs.force_setattr(self, name, min(max(0, getattr(self, name)), MOST_TOKENS))
+        if self.cost_usd is not None:
+            msgspec.structs.force_setattr(self, "cost_usd", min(max(0.0, self.cost_usd), MOST_COST_USD))
 
 
 class EventKind(StrEnum):

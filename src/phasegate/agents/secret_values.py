@@ -72,5 +72,5 @@ def _strings(value: object, *, secret: bool, depth: int = 0) -> Iterator[str]:
             yield from _strings(item, secret=secret, depth=depth + 1)
     elif isinstance(value, dict):
         for name, item in value.items():
-            named = bool(_NAME.search(str(name)))
-            yield from _strings(item, secret=named if isinstance(item, str) else secret, depth=depth + 1)
+            named = not isinstance(item, dict) and bool(_NAME.search(str(name)))
+            yield from _strings(item, secret=named or (secret and not isinstance(item, str)), depth=depth + 1)

@@ -105,6 +105,7 @@ def _bring_back(file: Lent) -> None:
     renewed = _read(file.name, file.folder)
     if renewed is None or renewed == file.content or not is_renewal(file.content, renewed):
         return
+    renewed = without_additions(file.content, renewed)
     folder = os.open(file.own.parent, _FOLDER)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -140,18 +141,37 @@ def is_renewal(before: bytes, after: bytes) -> bool:
     return _is_same_account(old, new) and _latest_s(new) >= _latest_s(old)
 
 
+def without_additions(before: bytes, after: bytes) -> bytes:
+    """A renewed sign-in with no entry that is not a token or a time, or was there before.
+
+    Some programs fetch settings from an address, or take another account, that such an entry names.
+    """
+    old, new = msgspec.json.decode(before), msgspec.json.decode(after)
+    kept = _known(old, new)
+    return after if kept == new else msgspec.json.encode(kept)
+
+
+def _known(old: object, new: object) -> object:
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    kept = {key: value for key, value in new.items() if key in old or _may_be_new(str(key), value)}
+    return {key: _known(old.get(key), value) for key, value in kept.items()}
+
+
 def _is_same_account(old: object, new: object, name: str = "") -> bool:
     """What is new may only be another token: a further account, or a setting, would steer the person's own program."""
     if isinstance(old, dict):
-        if not isinstance(new, dict) or old.keys() - new.keys():
-            return False
-        added = all(_is_renewed(str(key)) and _is_plain(new[key]) for key in new.keys() - old.keys())
-        return added and all(_is_same_account(value, new[key], str(key)) for key, value in old.items())
-    return type(old) is type(new) and _is_plain(new) if _is_renewed(name) else old == new
+        return isinstance(new, dict) and all(
+            key in new and _is_same_account(value, new[key], str(key)) for key, value in old.items()
+        )
+    return old == new or (type(old) is type(new) and _may_be_new(name, new))
 
 
-def _is_renewed(name: str) -> bool:
-    return bool(_TOKEN.search(name) or _TIME.search(name)) and not _PLACE.search(name)
+def _may_be_new(name: str, value: object) -> bool:
+    """Whether a renewal may bring this: a token or a time. An address is neither; scopes may be spelt as some."""
+    if not (_TOKEN.search(name) or _TIME.search(name)) or _PLACE.search(name) or not _is_plain(value):
+        return False
+    return "scope" in name.lower() or "://" not in str(value)
 
 
 def _is_plain(value: object) -> bool:
@@ -167,7 +187,8 @@ def _latest_s(value: object, name: str = "") -> float:
     if not _TIME.search(name):
         return 0.0
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) / (1000 if value > 1e11 else 1)  # some count in milliseconds
+        with suppress(OverflowError):
+            return float(value) / (1000 if value > 1e11 else 1)  # some count in milliseconds
     if isinstance(value, str):
         with suppress(ValueError, OverflowError):
             return datetime.fromisoformat(value[:19]).timestamp()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from phasegate.checks.evidence import Evidence
+from phasegate.checks.excerpt import listed
 from phasegate.engine.feature_branch import Branch
+from phasegate.engine.phase_briefs import CHANGELOG
 from phasegate.engine.phase_checks import check_merge
 from phasegate.engine.project import Project
 from phasegate.engine.validation import failures_of
@@ -24,22 +26,25 @@ MOST_AGENTS = 64
 LONGEST_WAIT_S = 6 * 3600.0  # another feature checks its merged tree meanwhile; a lock never outlives its process
 
 
-def merge_feature(project: Project, slug: str, base: str, title: str) -> Merged | NotMerged:
-    """Merge a feature's branch into its base: tested as merged, by compare and swap, over nobody's commits."""
+def merge_feature(project: Project, slug: str, base: str, title: str, judged: str = "") -> Merged | NotMerged:
+    """Merge a feature's branch into its base: tested as merged, by compare and swap, over nobody's commits.
+
+    `judged` is the commit that the last reviewer saw: only the archive may have come after it.
+    """
     branch = Branch(project, slug)
     if not project.config.run.deliver_feature_folder:
-        gone = {f"{branch.folder}/{name}": None for name in branch.documents()}
+        gone = {f"{branch.folder}/{name}": None for name in branch.files()}
         branch.put(gone, f"archive: {branch.folder} is not delivered\n")
     lock = f"merge-into-{base.replace('/', '-')}"
     with repository_lock(project.location.locks, lock, LONGEST_WAIT_S, project.stop):
         for _ in range(_TRIES):
-            done = _try_to_merge(project, branch, base, title)
+            done = _try_to_merge(project, branch, base, title, judged)
             if done is not None:
                 return done
     return NotMerged(f"{base} keeps moving", "resolve when it is quiet: the merge is tried again")
 
 
-def _try_to_merge(project: Project, branch: Branch, base: str, title: str) -> Merged | NotMerged | None:
+def _try_to_merge(project: Project, branch: Branch, base: str, title: str, judged: str) -> Merged | NotMerged | None:
     repository = project.repository
     message = f"{title}\n\nMerge {branch.name} into {base}.\n"
     made = prepare_merge(repository, branch.name, base, message, project.signature())
@@ -48,7 +53,12 @@ def _try_to_merge(project: Project, branch: Branch, base: str, title: str) -> Me
     if isinstance(made, Conflict):
         paths = ", ".join(made.paths)
         return NotMerged(f"{branch.name} and {base} changed the same lines: {paths}", _by_hand(branch, base))
-    evidence = check_merge(project, branch.slug, made.commit)
+    if later := branch.changed_since(judged, made.source, CHANGELOG, branch.folder):
+        return NotMerged(
+            f"changed on {branch.name} after its last review: {listed(later)}",
+            "look at what changed there, and resolve if it is to be merged",
+        )
+    evidence = check_merge(project, branch.slug, made.expected, made.commit)
     if evidence.failures:
         return NotMerged(_failed(branch, base, evidence), f"mend {branch.name}, then resolve")
     finished = finish_merge(repository, made)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from phasegate.checks.secrets import find_secrets
 from phasegate.engine.feature_branch import Branch
+from phasegate.engine.validation import added_by
 from phasegate.errors import StateConflict
 from phasegate.rules.scope import Scope
+from phasegate.rules.visible_text import visible
 from phasegate.workspace.changes import Observation
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.harvest import Harvest, harvest
+from phasegate.workspace.log import commits_between
 from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
 from phasegate.workspace.person_checkout import Obstacle
 
 _TRIES = 5
 
 
-def take_documents(branch: Branch, checkout: Checkout, look: Observation, scope: Scope, title: str) -> None:
-    """Take over what was seen in a checkout and found to be within scope. A second time is no harm."""
+def take_documents(branch: Branch, checkout: Checkout, look: Observation, scope: Scope, title: str) -> tuple[str, ...]:
+    """Take over what was seen in a checkout and found to be within scope. A second time is no harm.
+
+    Documents are shown to other agents and merged: where something looks like a secret nothing is taken, and it is
+    told where.
+    """
     taken = harvest(
         checkout,
         look,
@@ -25,8 +33,17 @@ def take_documents(branch: Branch, checkout: Checkout, look: Observation, scope:
     )
     if not isinstance(taken, Harvest):
         raise StateConflict(f"the documents could not be taken over: {taken}", "run again")
+    if secrets := _secrets(branch, checkout.start, taken.tip):
+        return secrets
     if not branch.take_in(taken.tip):
         _merge_in(branch, checkout.assignment.branch)
+    return ()
+
+
+def _secrets(branch: Branch, start: str, tip: str) -> tuple[str, ...]:
+    commits = [one.id for one in commits_between(branch.project.repository, start, tip)]
+    found = find_secrets(added_by(branch.project, start, commits))
+    return tuple(f"{secret.kind} in {visible(secret.path)}:{secret.line}" for secret in found if not secret.allowed)
 
 
 def _merge_in(branch: Branch, source: str) -> None:

@@ -116,7 +116,7 @@ class _Drive:
             case Step.MERGE:
                 feature = self._feature
                 title = f"{self._slug}: {' '.join(feature.description.split()) or feature.workflow.type}"
-                self._journal.record(merge_feature(self._project, self._slug, feature.base, title))
+                self._journal.record(merge_feature(self._project, self._slug, feature.base, title, feature.judged))
             case Step.TIDY:
                 works = (*self._feature.packages, *self._feature.workflow.phases, "archive", "feature")
                 self._journal.record(tidy(self._project, self._slug, self._feature.base, works))

@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from phasegate.engine.project import Project
 from phasegate.errors import StateConflict
+from phasegate.rules.scope import Scope
 from phasegate.workspace.beginning import advance
 from phasegate.workspace.log import blobs_of
 from phasegate.workspace.objects import NewCommit, Version, write_blobs, write_commits
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import Repository, is_ancestor, read_blobs, read_refs
+from phasegate.workspace.trees import differences
 
 LARGEST_DOCUMENT_BYTES = 4_000_000
 _TRIES = 20
@@ -37,8 +39,17 @@ class Branch(NamedTuple):
         return branch_head(self.project.repository, self.name)
 
     def documents(self, commit: str | None = None) -> dict[str, str]:
-        """The files of the feature's folder, by their names in it, each with the id of its content."""
-        blobs = blobs_of(self.project.repository, commit or self.head())
+        """The documents of the feature's folder, by their names in it, each with the id of its content.
+
+        A link is none: what it leads to is not what a critic is shown.
+        """
+        return self._listed(blobs_of(self.project.repository, commit or self.head(), links=False))
+
+    def files(self) -> tuple[str, ...]:
+        """All that lies in the feature's folder, by its names in it."""
+        return tuple(self._listed(blobs_of(self.project.repository, self.head())))
+
+    def _listed(self, blobs: Mapping[str, str]) -> dict[str, str]:
         prefix = f"{self.folder}/"
         return {path.removeprefix(prefix): blob for path, blob in blobs.items() if path.startswith(prefix)}
 
@@ -48,11 +59,18 @@ class Branch(NamedTuple):
         return dict(_texts({name: contents[blob] for name, blob in names.items()}))
 
     def present(self, wanted: tuple[str, ...], commit: str | None = None) -> tuple[str, ...]:
-        """Which of the wanted documents are there and not empty; `specs/` is there if a file lies in it."""
-        found = self.documents(commit)
-        contents = read_blobs(self.project.repository.place(), found.values())
-        full = {name for name, blob in found.items() if contents[blob].strip()}
+        """Which of the wanted documents are there and not empty; `specs/` is there if one lies in it.
+
+        What cannot be read cannot be shown to a critic, so it is not there.
+        """
+        full = {name for name, text in self.read(self.documents(commit)).items() if text.strip()}
         return tuple(name for name in wanted if name in full or _holds(name, full))
+
+    def changed_since(self, judged: str, head: str, *but: str) -> tuple[str, ...]:
+        """What is not as it was in the commit that was judged, but for what is expected; nothing if none was."""
+        found = differences(self.project.repository.place(), judged, head) if judged else ()
+        expected = Scope(but)
+        return tuple(one.path for one in found if not expected.covers(one.path))
 
     def put(self, files: Mapping[str, bytes | None], message: str) -> str:
         """Put files (None: gone) on the branch in one commit; the head after it. What is there already makes none."""

@@ -1,6 +1,6 @@
 """Where no sandbox holds: what changed outside of a checkout while an agent ran in it (D6.e).
 
-Other packages of the repository move their own branches meanwhile, their agents write to their own checkouts, and
+Other packages and features in work move their own branches meanwhile, their agents write to their own checkouts, and
 artifacts are written through us. All else that changed counts as the agent's: who did it cannot be told, and a person
 can look. What cannot be seen here at all: a write into the checkout of a package that is in work at the same time. That
 package's own scope, checks and review are what stands against it.
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from phasegate.engine.project import Project
 from phasegate.record.git_anchor import REF
+from phasegate.record.lock import feature_holder
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Package
 from phasegate.rules.work_package import State
@@ -33,6 +34,7 @@ class Watch:
         for raw in (True, False):
             project.repository.place(raw=raw)  # made when it is first needed: not while we watch
         self._rows = self._packages()
+        self._seqs = self._lengths()
         self._checkouts = self._of_others()
         self._before = self._look()
 
@@ -72,7 +74,17 @@ class Watch:
         after = self._packages()
         moved = {key for key in self._rows.keys() | after.keys() if self._rows.get(key) != after.get(key)}
         busy = {key for rows in (self._rows, after) for key, row in rows.items() if row.state in _IN_WORK}
-        return (moved | busy) - {self._mine}
+        return (moved | busy | self._steps_of_others()) - {self._mine}
+
+    def _steps_of_others(self) -> set[tuple[str, str]]:
+        """The steps of other features that somebody carries out now, or did meanwhile."""
+        after, locks = self._lengths(), self._project.location.locks
+        busy = {slug for slug in after if after[slug] != self._seqs.get(slug) or feature_holder(locks, slug)}
+        rows = [row for row in self._reader.workflows() if row.feature in busy - {self._mine[0]}]
+        return {(row.feature, work) for row in rows for work in (*row.phases.split(), "archive")}
+
+    def _lengths(self) -> dict[str, int]:
+        return {row.feature: self._reader.seq(row.feature) for row in self._reader.workflows()}
 
     def _packages(self) -> Rows:
         slugs = [slug for slug in self._reader.features() if slug]

@@ -14,18 +14,21 @@ BEFORE_A_MERGE = (Purpose.BUILD, Purpose.TEST)
 _MEANT = {Purpose.COVERAGE: (Purpose.TEST, Purpose.COVERAGE)}
 
 
-def run_commands(project: Project, slug: str, commit: str, commands: tuple[str, ...]) -> Ran:
-    """Run a phase's commands: names of checks, or command lines. A check that the project has not is no result."""
+def run_commands(project: Project, slug: str, start: str, commit: str, commands: tuple[str, ...]) -> Ran:
+    """Run a phase's commands: names of checks, or command lines. A check that the project has not is no result.
+
+    `start` is the commit that the feature began from: a check that the project had there is still one.
+    """
     names = [Purpose(name) for name in commands if name in Purpose.__members__.values()]
     lines = [line for line in commands if line not in Purpose.__members__.values()]
     purposes = [meant for name in names for meant in _MEANT.get(name, (name,))]
-    evidence = _checker(project, slug, commit).run(commit, purposes, lines)
-    return Ran(_results(evidence), describe(evidence))
+    evidence = _checker(project, slug, start).run(commit, purposes, lines)
+    return Ran(_results(evidence), describe(evidence), commit)
 
 
-def check_merge(project: Project, slug: str, commit: str) -> Evidence:
-    """Build and test a merged tree before its branch moves."""
-    return _checker(project, slug, commit).run(commit, BEFORE_A_MERGE)
+def check_merge(project: Project, slug: str, start: str, commit: str) -> Evidence:
+    """Build and test a merged tree before its branch moves on from `start`."""
+    return _checker(project, slug, start).run(commit, BEFORE_A_MERGE)
 
 
 def _results(evidence: Evidence) -> dict[str, bool]:
@@ -36,6 +39,6 @@ def _results(evidence: Evidence) -> dict[str, bool]:
     return {name: outcome is Outcome.PASSED for name, outcome in asked.items()}
 
 
-def _checker(project: Project, slug: str, commit: str) -> Checker:
+def _checker(project: Project, slug: str, start: str) -> Checker:
     whole = WorkPackage(work_package_id="feature", title="", feature_slug=slug, file_scope=())
-    return Checker(project, whole, commit)
+    return Checker(project, whole, start)

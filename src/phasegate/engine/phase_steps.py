@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 
+from phasegate.checks.excerpt import listed
 from phasegate.engine.crew import Crew
 from phasegate.engine.document_harvest import take_documents
 from phasegate.engine.feature_branch import Branch
@@ -34,15 +35,17 @@ from phasegate.rules.retry import back_off_s
 from phasegate.rules.scope import Scope, judge
 from phasegate.rules.workflow import gate_name
 from phasegate.workspace.changes import Observation, TooMuch, observe
-from phasegate.workspace.checkout import Assignment, find_checkout
+from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
 from phasegate.workspace.export import export
 from phasegate.workspace.log import blobs_of
 from phasegate.workspace.making import Terms
+from phasegate.workspace.merge import fork_point
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.upkeep import Unsaved, drop_branch, remove_checkout, start_over, take_checkout
 
 LOOK_EVERY_S = 0.2  # whether somebody has cancelled
 LONGEST_NAP_S = 10.0
+SAME_TREE = "comparison with what was judged"
 
 
 class PhaseSteps:
@@ -95,18 +98,19 @@ class PhaseSteps:
 
     def _judge(self) -> None:
         """A critic sees a copy that is thrown away: whatever it writes there has no effect (W8)."""
-        commit = self.branch.head()
+        commit = self._feature.judged or self.branch.head()  # what the commands ran on is what a reviewer sees
         room = self._project.worktrees / f".review-{self._assignment.name}"
         if room.exists():
             remove_tree(room)
         export(self._project.repository, commit, room, with_git=True)
-        self._run_agent(brief(self._project, self._feature, self._due, room, commit, self._member()))
+        self._run_agent(brief(self._project, self._feature, self._due, room, commit, self._member()), commit)
         remove_tree(room)
 
-    def _run_agent(self, assigned: Assigned) -> None:
+    def _run_agent(self, assigned: Assigned, commit: str = "") -> None:
         self._back_off()
         row = started_row(assigned)
-        self._journal.record(JobStarted(assigned.job, assigned.phase, assigned.agent), rows=(job_started(row),))
+        started = JobStarted(assigned.job, assigned.phase, assigned.agent, commit)
+        self._journal.record(started, rows=(job_started(row),))
         try:
             ended = self._run(assigned, row)
         except BaseException as error:
@@ -165,18 +169,25 @@ class PhaseSteps:
         checkout = take_checkout(self._project.repository, self._assignment, self._terms())
         look = observe(checkout)
         if violations := self._violations(look, checkout.start):
-            _expect_saved(start_over(checkout, self._terms()))
-            self._journal.record(Strayed(violations))
+            self._refuse(checkout, violations)
             return
         assert not isinstance(look, TooMuch)
         title = f"{self._assignment.work}: documents, round {self._feature.round}"
-        take_documents(self.branch, checkout, look, self._scope, title)
+        if secrets := take_documents(self.branch, checkout, look, self._scope, title):
+            self._refuse(checkout, secrets)
+            return
         removed = remove_checkout(checkout, self._project.signature(), keep_for_reuse=True)
         _expect_saved(removed)
         drop_branch(self._project.repository, self._assignment.branch, self.branch.name)
         wanted = () if self._feature.closing else self._feature.phase.artifacts
         there = self.branch.present(wanted)
         self._journal.record(Written(self.branch.head(), tuple(name for name in wanted if name not in there)))
+
+    def _refuse(self, checkout: Checkout, why: tuple[str, ...]) -> None:
+        """Nothing is taken over. What was written is saved; where it cannot be, it stays, and that is told too."""
+        renewed = start_over(checkout, self._terms())
+        kept = (f"{renewed.folder} is kept: {renewed.reason}",) if isinstance(renewed, Unsaved) else ()
+        self._journal.record(Strayed((*why, *kept)))
 
     def _violations(self, look: Observation | TooMuch, start: str) -> tuple[str, ...]:
         if isinstance(look, TooMuch):
@@ -208,17 +219,22 @@ class PhaseSteps:
         phase = self._feature.phase
         own = self._project.config.phases.get(phase.key)
         commands = phase.commands or (own.commands if own else None) or ()
-        self._journal.record(run_commands(self._project, self.branch.slug, self.branch.head(), commands))
+        head = self.branch.head()
+        start = fork_point(self._project.repository, self._feature.base, head)
+        self._journal.record(run_commands(self._project, self.branch.slug, start, head, commands))
 
     def _report(self) -> None:
         """Write the document of a phase in which no agent writes one."""
-        feature = self._feature
-        number = gate_name(feature.phase.key)
-        name = feature.phase.artifacts[0] if feature.phase.artifacts else f"{number.replace('GATE', 'REVIEW')}.md"
-        text = self._implementation() if feature.phase.work is Work.PACKAGES else self._review(number)
-        path = f"{self.branch.folder}/{name}"
-        commit = self.branch.put({path: text.encode()}, f"{feature.phase.key}: {name}\n")
+        phase = self._feature.phase
+        text = self._implementation() if phase.work is Work.PACKAGES else self._review(gate_name(phase.key))
+        path = f"{self.branch.folder}/{self._report_name}"
+        commit = self.branch.put({path: text.encode()}, f"{phase.key}: {self._report_name}\n")
         self._journal.record(Reported(commit))
+
+    @property
+    def _report_name(self) -> str:
+        phase = self._feature.phase
+        return phase.artifacts[0] if phase.artifacts else f"{gate_name(phase.key).replace('GATE', 'REVIEW')}.md"
 
     def _review(self, gate: str) -> str:
         feature = self._feature
@@ -246,14 +262,19 @@ class PhaseSteps:
         self._store.anchor()
 
     def at_the_gate(self) -> GateChecked:
-        """What is found at the gate of the phase now: its documents, and whether the tasks can be carried out."""
-        wanted = self._feature.phase.artifacts
-        head = self.branch.head()
-        there = self.branch.present(wanted, head)
-        if TASKS not in there:
-            return GateChecked(there)
-        problems = plan_findings(self.branch, head)
-        return GateChecked(there, {"plan of tasks": not problems}, "\n".join(problems))
+        """What is found at the gate of the phase now: its documents, and whether the tasks can be carried out.
+
+        What was judged must be what is there: somebody may have moved the branch meanwhile.
+        """
+        phase, head = self._feature.phase, self.branch.head()
+        there = self.branch.present(phase.artifacts, head)
+        problems = plan_findings(self.branch, head) if TASKS in there else ()
+        checks = {"plan of tasks": not problems} if TASKS in there else {}
+        ours = () if phase.work is Work.PLANNING else (f"{self.branch.folder}/{self._report_name}",)
+        if later := self.branch.changed_since(self._feature.judged, head, *ours):
+            checks[SAME_TREE] = False
+            problems = (*problems, f"changed on {self.branch.name} after it was judged: {listed(later)}")
+        return GateChecked(there, checks, "\n".join(problems))
 
     # --- what the steps share
 

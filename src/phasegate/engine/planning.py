@@ -9,7 +9,7 @@ from phasegate.engine.feature_branch import Branch
 from phasegate.engine.packages import Planned as PlannedPackage
 from phasegate.engine.packages import load_documents, planned
 from phasegate.engine.project import Project
-from phasegate.engine.validation import profile_of
+from phasegate.engine.validation import profile_of, root_texts
 from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_document, read_yaml
 from phasegate.prompts.instructions import note
@@ -21,13 +21,11 @@ from phasegate.rules.feature_state import Feature
 from phasegate.rules.front_matter import Malformed
 from phasegate.rules.phase import TASKS
 from phasegate.rules.planning import plan_packages, read_guidance
-from phasegate.rules.profile import Profile, commands_of, files_asked
+from phasegate.rules.profile import Profile, commands_of
 from phasegate.rules.spec_annotations import read_spec
 from phasegate.rules.tasks import TaskList, parse
 from phasegate.rules.work_package import Checks, Deliverables, WorkPackage
 from phasegate.rules.workflow import gate_name
-from phasegate.workspace.log import blobs_of
-from phasegate.workspace.repository import read_blobs
 
 DOCUMENTS = ("spec.md", "plan.md", "architecture.md", "test-strategy.md")
 _MOST_PROBLEMS = 20
@@ -137,22 +135,14 @@ class Plans(NamedTuple):
             return Planned({}, (error.message,))
         return _as_event(planned(self.store, self.branch.slug))
 
-    def _root_files(self) -> dict[str, str]:
-        blobs = blobs_of(self.project.repository, self.branch.head())
-        return {path.partition("/")[0]: blob for path, blob in blobs.items()}
-
     def _profile(self) -> Profile | None:
-        return profile_of(self.project, "", self._root_files())
+        return profile_of(self.project, "", root_texts(self.project, self.branch.head()))
 
     def _commands(self, profile: Profile | None) -> dict[str, str]:
         """The commands that our own checks will run, for the agent to try first."""
-        names: dict[str, str] = dict.fromkeys(self._root_files(), "")
         if profile is None:
             return {}
-        blobs = blobs_of(self.project.repository, self.branch.head())
-        asked = {name: blobs[name] for name in files_asked(profile) if name in blobs}
-        contents = read_blobs(self.project.repository.place(), asked.values())
-        names |= {name: contents[blob].decode(errors="replace") for name, blob in asked.items()}
+        names = root_texts(self.project, self.branch.head(), profile)
         own = self.project.config.checks.get(profile.name)
         configured = (
             {name: getattr(own, name) for name in ("setup", "build", "test", "lint", "typecheck", "coverage")}

@@ -117,20 +117,29 @@ class Checker(NamedTuple):
         return folder
 
     def _plan(self) -> Plan:
-        root = self._room / "tree"
-        profile = profile_of(self.project, self.package.profile, [entry.name for entry in root.iterdir()])
-        own = self._checks(profile)
-        names = {entry.name: "" for entry in root.iterdir()}
-        for name in files_asked(profile) if profile else ():
-            # An agent may have made a folder of it, or a link to nothing; the export leaves out links that lead out.
-            if (root / name).is_file() and (root / name).stat().st_size <= LARGEST_ROOT_FILE_BYTES:
-                names[name] = (root / name).read_text(encoding="utf-8", errors="replace")
-        plan = Plan(
-            commands=commands_of(profile, names, own),
-            coverage_min=own.coverage_min,
-            code=self.package.deliverables.code,
+        """What is asked of the tree: what it asks for itself, and what the one did that the work began from.
+
+        So work that takes a check away, or makes the project look like one of another kind, is not spared the check.
+        """
+        named, entries = self.package.profile, [entry.name for entry in self.tree.iterdir()]
+        profile = profile_of(self.project, named, root_texts(self.project, self.start)) or profile_of(
+            self.project, named, entries
         )
+        own = self._checks(profile)
+        before = commands_of(profile, root_texts(self.project, self.start, profile), own)
+        before.pop(Purpose.SETUP, None)  # it shows nothing, and what it would set up may be gone for good
+        now = commands_of(profile, dict.fromkeys(entries, "") | self._texts(profile), own)
+        plan = Plan(commands={**before, **now}, coverage_min=own.coverage_min, code=self.package.deliverables.code)
         return msgspec.structs.replace(plan, **_of_profile(profile))
+
+    def _texts(self, profile: Profile | None) -> dict[str, str]:
+        """The files that are asked for keys. An agent may have made a folder of one, or a link to nothing."""
+        found = {name: self.tree / name for name in (files_asked(profile) if profile else ())}
+        return {
+            name: path.read_text(encoding="utf-8", errors="replace")
+            for name, path in found.items()
+            if path.is_file() and path.stat().st_size <= LARGEST_ROOT_FILE_BYTES
+        }
 
     def _checks(self, profile: Profile | None) -> Checks:
         """The package's own checks over those that the person configured for its profile."""
@@ -148,21 +157,22 @@ class Checker(NamedTuple):
             deliverables=self.package.deliverables.all,
             changed=tuple(one.path for one in differences(repository.place(), self.start, commit)),
             commits=tuple(Commit(one.id, one.message) for one in commits),
-            added=tuple(self._added([one.id for one in commits])),
+            added=tuple(added_by(self.project, self.start, [one.id for one in commits])),
             blobs=blobs_of(repository, commit),
         )
 
-    def _added(self, commits: list[str]) -> Iterator[Added]:
-        """What each commit brought in, so that a secret taken out again later is still seen."""
-        place = self.project.repository.place()
-        for before, commit in zip([self.start, *commits], commits, strict=False):
-            changed = [one for one in differences(place, before, commit) if one.new and one.new.mode != "160000"]
-            ids = [version.object_id for one in changed for version in (one.old, one.new) if version]
-            contents = read_blobs(place, ids)
-            for one in changed:
-                old = contents[one.old.object_id] if one.old else None
-                assert one.new is not None
-                yield Added(one.path, added_lines(old, contents[one.new.object_id]), commit)
+
+def added_by(project: Project, start: str, commits: list[str]) -> Iterator[Added]:
+    """What each commit brought in, so that a secret taken out again later is still seen."""
+    place = project.repository.place()
+    for before, commit in zip([start, *commits], commits, strict=False):
+        changed = [one for one in differences(place, before, commit) if one.new and one.new.mode != "160000"]
+        ids = [version.object_id for one in changed for version in (one.old, one.new) if version]
+        contents = read_blobs(place, ids)
+        for one in changed:
+            old = contents[one.old.object_id] if one.old else None
+            assert one.new is not None
+            yield Added(one.path, added_lines(old, contents[one.new.object_id]), commit)
 
 
 def _refuse_offline(plan: Plan, output: str | None) -> None:
@@ -173,6 +183,16 @@ def _refuse_offline(plan: Plan, output: str | None) -> None:
             'dispatch again when it can; if the tests need nothing installed, leave it out: setup = "" in the '
             "[checks.PROFILE] table of phasegate.toml (python, typescript, ...), or in the package's checks",
         )
+
+
+def root_texts(project: Project, commit: str, profile: Profile | None = None) -> dict[str, str]:
+    """The names at the root of a commit, with the text of those files that the profile asks for keys."""
+    blobs = blobs_of(project.repository, commit)
+    names = dict.fromkeys((path.partition("/")[0] for path in blobs), "")
+    asked = {name: blobs[name] for name in (files_asked(profile) if profile else ()) if name in blobs}
+    contents = read_blobs(project.repository.place(), asked.values())
+    small = {name: contents[blob] for name, blob in asked.items() if len(contents[blob]) <= LARGEST_ROOT_FILE_BYTES}
+    return names | {name: data.decode(errors="replace") for name, data in small.items()}
 
 
 def profile_of(project: Project, named: str, root_files: Iterable[str]) -> Profile | None:

@@ -117,6 +117,8 @@ def _resolved(feature: Feature, how: str) -> Feature:
     again = {name: State.PLANNED if state is State.BLOCKED else state for name, state in feature.packages.items()}
     freed = fresh(changed(feature, packages=again, blocked={}, remediation=""))
     if feature.workflow.stage is Stage.GATE_PASSED:  # it passed before: nothing of the phase is due again
+        if feature.todo[:1] == (Step.MERGE,):  # whatever is on the branch now, a person has seen to it
+            return changed(freed, judged="")
         done = feature.archive_round
         is_due = feature.todo[:1] == (Step.ARCHIVE,)
         return changed(freed, archive_round=done + 1, archive_rounds_before=done) if is_due else freed
@@ -135,7 +137,8 @@ def _begun(feature: Feature) -> Feature:
     is_first = feature.workflow.round == feature.workflow.rounds_before + 1
     mends = not is_first and work in (Work.REVIEW, Work.COMMANDS) and feature.can_mend
     steps = (*(MENDING if mends else ()), *STEPS[work])
-    return fresh(changed(feature, todo=steps, verdict=None, commands={}, attested="", asks_for_word=False, report=""))
+    empty = changed(feature, verdict=None, commands={}, judged="", attested="", asks_for_word=False, report="")
+    return fresh(changed(empty, todo=steps))
 
 
 def _if_taken(feature: Feature, step: lifecycle.Step, then: Callable[[Feature], Feature]) -> Feature | Refusal:

@@ -48,6 +48,7 @@ class JobStarted(Event, frozen=True, tag="job-started"):
     job: str
     role: str  # plan, challenge, review or archive
     agent: str = ""
+    commit: str = ""  # what a critic or reviewer is shown
 
 
 class JobEnded(Event, frozen=True, tag="job-ended"):
@@ -99,6 +100,7 @@ class Ran(Event, frozen=True, tag="ran"):
 
     results: Mapping[str, bool]
     findings: str = ""
+    commit: str = ""  # on which they ran
 
 
 class Reported(Event, frozen=True, tag="reported"):

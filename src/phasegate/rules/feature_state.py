@@ -77,6 +77,7 @@ class Feature(msgspec.Struct, frozen=True):
     blocked: Mapping[str, str] = {}  # why, for each package that is
     verdict: Verdict | None = None  # of this round's critic or reviewer
     commands: Mapping[str, bool] = {}  # of this round
+    judged: str = ""  # the commit that the commands ran on and the critic or reviewer saw; no other passes the gate
     asks_for_word: bool = False  # there is no command: a person is asked how it was checked
     attested: str = ""  # how a person says that it was checked, where there is no command
     report: str = ""  # what the commands and the reviewer said: the text of the document that we write

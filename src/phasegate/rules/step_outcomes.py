@@ -44,7 +44,7 @@ def outcome(feature: Feature, event: Happened) -> Feature | None:  # noqa: C901 
         case JobStarted(_, role) if ROLES.get(due) == role and feature.open_job is None:
             return changed(feature, open_job=event)
         case JobEnded(job) if feature.open_job is not None and feature.open_job.job == job:
-            return _after_job(changed(feature, open_job=None), event, due)
+            return _after_job(changed(feature, open_job=None), event, due, feature.open_job.commit)
         case Written(_, missing) if due is Step.HARVEST:
             return _dropped(_done(feature), Step.CRITICISE) if missing else _done(feature)
         case Strayed(violations) if due is Step.HARVEST:
@@ -73,10 +73,10 @@ def outcome(feature: Feature, event: Happened) -> Feature | None:  # noqa: C901 
             return None
 
 
-def _after_job(feature: Feature, ended: JobEnded, due: Step) -> Feature:
+def _after_job(feature: Feature, ended: JobEnded, due: Step, commit: str) -> Feature:
     match ended.end:
         case End.DONE:
-            return _answered(fresh(feature), ended, due)
+            return _answered(fresh(feature), ended, due, commit)
         case End.LOST:
             return feature
         case End.TRANSIENT if feature.retries < feature.limits.retries:
@@ -89,7 +89,7 @@ def _after_job(feature: Feature, ended: JobEnded, due: Step) -> Feature:
             return _stopped(feature, ended.reason or f"the agent ended as {ended.end}", ended.remediation)
 
 
-def _answered(feature: Feature, ended: JobEnded, due: Step) -> Feature:
+def _answered(feature: Feature, ended: JobEnded, due: Step, commit: str) -> Feature:
     """A writer's PASS is no evidence, only its own doubt counts; what a critic or reviewer says is for the gate."""
     if due is Step.WRITE:
         if ended.verdict is not Verdict.NEEDS_REVISION:
@@ -103,7 +103,7 @@ def _answered(feature: Feature, ended: JobEnded, due: Step) -> Feature:
             return changed(feature, archive_round=feature.archive_round + 1, findings=ended.text)
         return _stopped(feature, f"the archivist says {ended.verdict}", "read its answer, mend it, then resolve")
     text = f"{feature.report}\n{ended.text}".strip()
-    return _done(changed(feature, verdict=ended.verdict, report=text))
+    return _done(changed(feature, verdict=ended.verdict, report=text, judged=commit))
 
 
 def _after_plan(feature: Feature, event: Planned) -> Feature:
@@ -165,7 +165,7 @@ def _after_commands(feature: Feature, event: Ran) -> Feature:
     if not event.results:
         report = f"Attested by a person: {feature.attested}"
         return _dropped(_done(changed(feature, commands={ATTESTATION: True}, report=report)), Step.REVIEW)
-    after = _done(changed(feature, commands=event.results, report=event.findings, attested=""))
+    after = _done(changed(feature, commands=event.results, report=event.findings, attested="", judged=event.commit))
     return after if all(event.results.values()) else _dropped(after, Step.REVIEW)
 
 

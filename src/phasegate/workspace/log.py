@@ -34,10 +34,11 @@ def diff_text(repository: Repository, old: str, new: str) -> str:
     return text if len(text) <= LARGEST_DIFF_BYTES else text[:LARGEST_DIFF_BYTES] + "\n[the rest is cut]\n"
 
 
-def blobs_of(repository: Repository, commit: str) -> dict[str, str]:
+def blobs_of(repository: Repository, commit: str, *, links: bool = True) -> dict[str, str]:
     """The files of a commit, each with the id of its content. A submodule is none: its content is elsewhere."""
+    left_out = (b"160000 ",) if links else (b"160000 ", b"120000 ")
     listed = git(repository.place(), "ls-tree", "-r", "-z", "--full-tree", commit).stdout.split(b"\0")
-    entries = (entry.partition(b"\t") for entry in listed if entry and not entry.startswith(b"160000 "))
+    entries = (entry.partition(b"\t") for entry in listed if entry and not entry.startswith(left_out))
     return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}
 
 

@@ -11,7 +11,7 @@ from phasegate.workspace.disk import Found, Limits, content_as_seen
 from phasegate.workspace.lock import repository_lock
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits
 from phasegate.workspace.refs import BRANCHES, SAVED, Move, move_refs
-from phasegate.workspace.repository import Repository, read_refs
+from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.states import can_be_taken, versions
 from phasegate.workspace.trees import differences
 
@@ -40,6 +40,16 @@ def save(checkout: Checkout, signature: Signature, *, limits: Limits = DEFAULT_L
         return None
     commit = _commit(checkout, seen, on_disk, head, signature)
     return Saved(_keep(repository, checkout.assignment.name, commit), commit, left_out)
+
+
+def keep_branch(checkout: Checkout) -> Saved | None:
+    """Keep the package's branch before it is moved back; None if the feature's branch has all of it."""
+    repository, assignment = checkout.repository, checkout.assignment
+    refs = read_refs(repository, BRANCHES + assignment.branch, BRANCHES + assignment.target)
+    head, target = refs.get(BRANCHES + assignment.branch), refs.get(BRANCHES + assignment.target)
+    if head is None or (target is not None and is_ancestor(repository, head, target)):
+        return None
+    return Saved(_keep(repository, assignment.name, head), head, ())
 
 
 def _cannot_be_kept(found: Found) -> bool:

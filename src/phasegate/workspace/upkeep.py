@@ -21,7 +21,7 @@ from phasegate.workspace.person_checkout import checkout_on
 from phasegate.workspace.refs import BRANCHES, Move, move_refs
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
-from phasegate.workspace.saving import Saved, save
+from phasegate.workspace.saving import Saved, keep_branch, save
 
 
 class Unsaved(NamedTuple):
@@ -86,6 +86,7 @@ def start_over(checkout: Checkout, terms: Terms) -> Renewed | Unsaved:
         if isinstance(saved, Unsaved):
             return saved
         if assignment.agent_index is None:
+            saved = saved or keep_branch(checkout)
             return Renewed(adopt(checkout, terms, at_feature_head(repository, assignment)), saved)
         return Renewed(adopt(checkout, terms, beginning_of(repository, assignment, terms.signature)), saved)
 

@@ -186,6 +186,24 @@ def test_starting_over_saves_the_state_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.demand("D7.h")
+def test_starting_over_saves_what_was_taken_over_before_though_nothing_is_new(tmp_path: Path) -> None:
+    """The disk holds no more than the branch does, but the branch goes back too."""
+    repository = make_repository(tmp_path / "project")
+    checkout = make_checkout(repository)
+    write(checkout.folder, {"src/login.py": "first\n"})
+    take_over(checkout, ["src/login.py"])
+    renewed = start_over(checkout, TERMS)
+    assert isinstance(renewed, Renewed)
+    assert branch_of(checkout) == git(repository.root, "rev-parse", f"feat/{SLUG}").strip()
+    ref = f"refs/phasegate/saved/{SLUG}-WP01/1"
+    assert [*saved_work(repository, f"{SLUG}-WP01")] == [ref]
+    assert show(repository, ref, "src/login.py") == b"first\n"
+    again = start_over(renewed.checkout, TERMS)
+    assert isinstance(again, Renewed)
+    assert again.saved is None  # there was nothing
+
+
+@pytest.mark.demand("D7.h")
 def test_each_saved_state_has_a_number_of_its_own(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "project")
     checkout = make_checkout(repository)
