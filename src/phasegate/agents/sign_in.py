@@ -109,7 +109,7 @@ def _bring_back(file: Lent) -> None:
     folder = os.open(file.own.parent, _FOLDER)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        if _read(file.own) == file.content:
+        if renewed != file.content and _read(file.own) == file.content:
             _replace(file.own, renewed)
     finally:
         os.close(folder)
@@ -148,6 +148,8 @@ def without_additions(before: bytes, after: bytes) -> bytes:
     """
     old, new = msgspec.json.decode(before), msgspec.json.decode(after)
     kept = _known(old, new)
+    if kept == old:
+        return before
     return after if kept == new else msgspec.json.encode(kept)
 
 
