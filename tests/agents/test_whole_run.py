@@ -151,4 +151,4 @@ def test_a_round_trip_with_a_refused_key_says_what_to_do(
         done = run.run("agents", "test", "claude")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "401" in done.stdout
-    assert "what to do: Sign in with" in done.stdout
+    assert "what to do: sign in with" in done.stdout
