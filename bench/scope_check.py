@@ -17,7 +17,7 @@ GOAL = 4
 
 
 def rows() -> list[Row]:
-    with large_repository(FILES, in_memory=True) as repository:
+    with large_repository(FILES, in_memory=False) as repository:
         checkout = take_checkout(repository, Assignment(SLUG, "WP01"), TERMS)
         reference = repository.root.parent / "reference"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", reference], cwd=repository.root, check=True)
