@@ -28,7 +28,7 @@ from phasegate.rules.lifecycle import Workflow
 from phasegate.rules.trail import Action, Done, Source
 
 FEATURE, TS = "001-login", "2026-03-01T10:15:34Z"
-STEPS = ("write", "pwrite", "fsync", "fdatasync", "rename", "unlink", "mkdir", "ftruncate")
+STEPS = ("write", "pwritev", "fsync", "rename", "unlink", "mkdir", "ftruncate")
 
 
 def location_in(folder: Path) -> Location:
@@ -44,11 +44,14 @@ def kill_at(step: int) -> None:
             nonlocal taken
             taken += 1
             if taken == step:
-                if name in ("write", "pwrite"):
-                    descriptor, data, *position = arguments
-                    call(descriptor, bytes(data)[: len(data) // 2], *position)  # type: ignore[call-overload, arg-type]
+                if name == "write":
+                    descriptor, data = arguments
+                    call(descriptor, bytes(data)[: len(data) // 2])  # type: ignore[call-overload, arg-type]
+                if name == "pwritev":
+                    descriptor, (data,), position, _ = arguments  # type: ignore[misc]
+                    call(descriptor, [bytes(data)[: len(data) // 2]], position)
                 os.kill(os.getpid(), signal.SIGKILL)
-            if name in ("fsync", "fdatasync"):
+            if name == "fsync":
                 return None  # what a killed process wrote stays, synced or not: the tests need not wait for the disk
             return call(*arguments, **options)
 

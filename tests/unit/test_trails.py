@@ -44,12 +44,12 @@ def test_a_trail_is_kept_by_feature_and_job(location: Location) -> None:
 
 def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = 0
-    real = spool.sync_data
+    real = spool.write_durably
 
-    def counted(descriptor: int) -> None:
+    def counted(descriptor: int, data: bytes, position: int) -> None:
         nonlocal synced
         synced += 1
-        real(descriptor)
+        real(descriptor, data, position)
 
     with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
         jobs = [f"job-{number}" for number in range(8)]
@@ -61,7 +61,7 @@ def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypa
             for number in range(50):
                 trails.write(job, TS, wrote("a.py", number))
 
-        monkeypatch.setattr(spool, "sync_data", counted)
+        monkeypatch.setattr(spool, "write_durably", counted)
         workers = [threading.Thread(target=work, args=(job,)) for job in jobs]
         for worker in workers:
             worker.start()

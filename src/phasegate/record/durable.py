@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from contextlib import suppress
 from itertools import count
@@ -25,20 +24,15 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def write_all_at(descriptor: int, data: bytes, position: int) -> None:
-    """Write every byte from a position on, in as many calls as the system needs."""
+def write_durably(descriptor: int, data: bytes, position: int) -> None:
+    """Write every byte from a position on: on the disk when this returns. What was written before may not be."""
+    at_once = getattr(os, "RWF_DSYNC", 0)  # one call that writes and waits costs less than two
     view = memoryview(data)
     while view:
-        written = os.pwrite(descriptor, view, position)
+        written = os.pwritev(descriptor, [view], position, at_once)
         view, position = view[written:], position + written
-
-
-def sync_data(descriptor: int) -> None:
-    """Make a file's bytes durable, and of what describes it only what is needed to read them."""
-    if sys.platform == "darwin":
+    if not at_once:
         os.fsync(descriptor)
-    else:
-        os.fdatasync(descriptor)
 
 
 def cut_torn_line(descriptor: int) -> int:

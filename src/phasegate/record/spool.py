@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from phasegate.errors import StateConflict
-from phasegate.record.durable import sync_data, sync_folders, write_all, write_all_at
+from phasegate.record.durable import sync_folders, write_all, write_durably
 from phasegate.record.lock import is_held
 from phasegate.rules.chain import Break
 from phasegate.rules.trail import origin, read_lines
@@ -87,13 +87,11 @@ class Spool:
             return None
         return cls(path, descriptor)
 
-    def add(self, data: bytes, *, durable: bool) -> None:
-        """Append lines, all of them or none."""
+    def add(self, data: bytes) -> None:
+        """Append lines, all of them or none. They are durable then, one after the other: there is never a hole."""
         end = self.size + len(data)
         try:
             self._write(data, end)
-            if durable:
-                sync_data(self._descriptor)
         except BaseException:  # nothing that follows may be written into the middle of what is there now
             self._filled = self.size
             os.ftruncate(self._descriptor, self.size)
@@ -104,7 +102,7 @@ class Spool:
         if end > self._filled:
             self._filled = end + _AHEAD_BYTES
             data += bytes(_AHEAD_BYTES)
-        write_all_at(self._descriptor, data, self.size)
+        write_durably(self._descriptor, data, self.size)
 
     def read(self) -> dict[str, Spooled]:
         """The trails that were not finished, by job."""

@@ -99,7 +99,7 @@ class Trails:
     def resume(self, base: Base) -> None:
         """Go on with a trail from where it stands."""
         with self._disk:
-            self._spool.add(opened(base), durable=False)
+            self._spool.add(opened(base))
             self.hold(base)
 
     def hold(self, at: Base) -> None:
@@ -117,7 +117,7 @@ class Trails:
     def _write_out(self, entries: list[tuple[_Trail, bytes]]) -> None:
         with self._disk:
             lines = [trail.add(unbound) for trail, unbound in entries]
-            self._spool.add(batch([(then_at.job, line) for _, line, then_at in lines]), durable=True)
+            self._spool.add(batch([(then_at.job, line) for _, line, then_at in lines]))
             for trail, line, then_at in lines:
                 trail.write(line, then_at)
             if self._spool.size > RESTART_BEYOND_BYTES:
@@ -148,4 +148,4 @@ class Trails:
         """The journal has the trail's end: the log need not hold it any longer. A job that never began has none."""
         with self._disk:
             if self._open.pop(job, None) is not None:
-                self._spool.add(finished(job), durable=False)
+                self._spool.add(finished(job))
