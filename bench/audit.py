@@ -79,7 +79,7 @@ def durable_rows(location: Location, store: Store, room: Path) -> list[Row]:
     return [
         Row("durable audit, 8 writers, against one fsync an entry", rates[0], rates[1], FSYNC_GOAL, True, "entries/s"),
         Row(
-            "the same, against SQLite FULL, a connection each",
+            "the same, against SQLite FULL (WAL), a connection each",
             rates[0],
             rates[2],
             SQLITE_GOAL,
