@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -71,6 +72,29 @@ def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypa
     for job in jobs:
         assert [json.loads(line)["lines"] for line in trail_of(location, job).read_text().splitlines()] == [*range(50)]
     assert verify(location).ok
+
+
+def test_where_no_call_writes_and_waits_at_once_the_log_is_synced_by_another(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on an old kernel, or in a sandbox that stands in for one."""
+    real, synced = os.pwritev, []
+
+    def without_flags(descriptor: int, buffers: list[bytes], position: int, flags: int = 0) -> int:
+        if flags:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        return real(descriptor, buffers, position)
+
+    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-a", "WP01", "06", 1, "x", TS))])
+        trails.open(FEATURE, "job-a")
+        monkeypatch.setattr(os, "pwritev", without_flags)
+        monkeypatch.setattr(os, "fsync", synced.append)
+        trails.write("job-a", TS, wrote("a.py", 1))
+        monkeypatch.undo()
+    assert len(synced) == 1
+    assert verify(location).ok
+    assert trail_of(location, "job-a").read_text().count("\n") == 1
 
 
 class Written:

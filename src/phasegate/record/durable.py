@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from contextlib import suppress
@@ -29,7 +30,13 @@ def write_durably(descriptor: int, data: bytes, position: int) -> None:
     at_once = getattr(os, "RWF_DSYNC", 0)  # one call that writes and waits costs less than two
     view = memoryview(data)
     while view:
-        written = os.pwritev(descriptor, [view], position, at_once)
+        try:
+            written = os.pwritev(descriptor, [view], position, at_once)
+        except OSError as error:
+            if not at_once or error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            at_once = 0  # an old kernel, or a sandbox that stands in for one
+            continue
         view, position = view[written:], position + written
     if not at_once:
         os.fsync(descriptor)
