@@ -10,13 +10,13 @@ import uuid
 from pathlib import Path
 
 from bench.measure import Row, in_turn
+from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
 from phasegate.cage.request import Request
 from phasegate.cage.run import run
-from phasegate.cage.stream import Lines, Stream
 
 LINES = 400_000
 LINE = b'{"type":"assistant","message":{"content":[{"type":"text","text":"%s"}]},"session_id":"0123"}' % (b"x" * 80)

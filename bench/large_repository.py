@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from phasegate.workspace.checkout_lifecycle import open_feature
+from phasegate.workspace.checkout_making import Terms
 from phasegate.workspace.git import Identity
-from phasegate.workspace.making import Terms
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository, open_repository
-from phasegate.workspace.upkeep import open_feature
 
 SLUG = "001-large"
 US = Signature(Identity("Bench", "bench@localhost"), 1_800_000_000)

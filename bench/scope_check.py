@@ -10,7 +10,7 @@ from bench.measure import Row, command, in_turn
 from phasegate.rules.scope import Scope, judge
 from phasegate.workspace.changes import Observation, observe
 from phasegate.workspace.checkout import Assignment, Checkout
-from phasegate.workspace.upkeep import take_checkout
+from phasegate.workspace.checkout_lifecycle import take_checkout
 
 FILES = 100_000
 GOAL = 4

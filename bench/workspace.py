@@ -11,8 +11,8 @@ from bench.large_repository import SLUG, TERMS, US, large_repository, path_of
 from bench.measure import Row, cpu_ms
 from phasegate.workspace.changes import Observation, observe
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.checkout_lifecycle import remove_checkout, take_checkout
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.upkeep import remove_checkout, take_checkout
 
 FILES = 20_000
 ROUNDS = 5

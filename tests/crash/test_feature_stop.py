@@ -18,7 +18,7 @@ from phasegate.engine.project import opened_store
 from phasegate.errors import StateConflict
 from phasegate.record.audit import verify
 from phasegate.record.lock import feature_holder, repository_lock
-from phasegate.workspace.saving import saved_work
+from phasegate.workspace.saved_work import saved_work
 from support.caged import eventually, processes_with
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 

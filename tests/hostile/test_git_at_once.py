@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from phasegate.workspace.checkout import Assignment
+from phasegate.workspace.checkout_lifecycle import Removed, open_feature, remove_checkout, take_checkout
 from phasegate.workspace.export import export
 from phasegate.workspace.harvest import Harvest, harvest
 from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
 from phasegate.workspace.refs import RefMoved
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.upkeep import Removed, open_feature, remove_checkout, take_checkout
 from support.git_project import SLUG, TERMS, US, git, make_repository, seen_in, show, write
 
 FEATURE = f"feat/{SLUG}"

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.workspace.checkout_lifecycle import Removed, open_feature, remove_checkout
 from phasegate.workspace.git import GitFailed
-from phasegate.workspace.lock import repository_lock
 from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
 from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import Move, move_refs
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.saving import saved_work
-from phasegate.workspace.upkeep import Removed, open_feature, remove_checkout
+from phasegate.workspace.repository_locks import repository_lock
+from phasegate.workspace.saved_work import saved_work
 from support.git_project import (
     SLUG,
     US,
@@ -40,7 +40,7 @@ sys.path.insert(0, {tests!r})
 from support.git_project import *
 from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
 from phasegate.workspace.repository import open_repository
-from phasegate.workspace.upkeep import remove_checkout
+from phasegate.workspace.checkout_lifecycle import remove_checkout
 repository = open_repository(Path({root!r}))
 print("begins", flush=True)
 checkout = make_checkout(repository)
@@ -120,7 +120,7 @@ def _die_with_locks(repository: Repository, *lock_files: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from phasegate.workspace.lock import repository_lock
+from phasegate.workspace.repository_locks import repository_lock
 from phasegate.workspace.repository import open_repository
 files = [Path(path) for path in {[str(path) for path in lock_files]!r}]
 with repository_lock(open_repository(Path({str(repository.root)!r}))) as lock:
@@ -212,7 +212,7 @@ def _lock_user(repository: Repository, action: str, environment: dict[str, str])
     """A process that is about to take the lock of the repository, and to do something under it."""
     code = f"""
 from pathlib import Path
-from phasegate.workspace.lock import repository_lock
+from phasegate.workspace.repository_locks import repository_lock
 from phasegate.workspace.refs import Move, move_refs
 from phasegate.workspace.repository import open_repository
 repository = open_repository(Path({str(repository.root)!r}))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.agent_git import copy_objects
+from phasegate.workspace.agent_git_reader import copy_objects
 from phasegate.workspace.changes import Observation, observe
 from phasegate.workspace.checkout import Checkout, opened_root
 from phasegate.workspace.disk import Limits

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.checkout_lifecycle import Renewed, bring_up_to_date, remove_checkout, start_over
 from phasegate.workspace.export import export
 from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
-from phasegate.workspace.saving import save
-from phasegate.workspace.upkeep import Renewed, bring_up_to_date, remove_checkout, start_over
+from phasegate.workspace.saved_work import save
 from support.git_project import (
     SLUG,
     TERMS,

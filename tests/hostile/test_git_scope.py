@@ -11,9 +11,9 @@ import pytest
 from phasegate.rules.scope import Broken, ChangeKind, Scope, Violation, judge
 from phasegate.workspace.changes import Observation
 from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.checkout_lifecycle import remove_checkout
 from phasegate.workspace.export import export
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.upkeep import remove_checkout
 from support.git_project import (
     FILES,
     SLUG,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.outside import Watch
+from phasegate.engine.outside_watch import Watch
 from phasegate.engine.project import opened_store
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.work_package import State

@@ -28,7 +28,7 @@ from phasegate.rules.feature_events import Happened
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.phase import Work, phase_of, required_artifacts
 from phasegate.rules.workflow import WORKFLOWS
-from phasegate.workspace.saving import saved_work
+from phasegate.workspace.saved_work import saved_work
 from support.dispatch_project import Done, Step, Turn, turn
 from support.git_project import git, make_repository
 

@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.job import Job
 from phasegate.cage.request import Request
-from phasegate.cage.stream import Lines, Stream
 
 
 def main() -> None:

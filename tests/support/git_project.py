@@ -9,12 +9,12 @@ from pathlib import Path
 
 from phasegate.workspace.changes import Observation, observe
 from phasegate.workspace.checkout import Assignment, Checkout
+from phasegate.workspace.checkout_lifecycle import open_feature, take_checkout
+from phasegate.workspace.checkout_making import Terms
 from phasegate.workspace.git import Identity
 from phasegate.workspace.harvest import Harvest, harvest
-from phasegate.workspace.making import Terms
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository, open_repository
-from phasegate.workspace.upkeep import open_feature, take_checkout
 
 SLUG = "001-user-login"
 AGENT = Identity("scripted", "scripted@agents.invalid")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.cage.bounded_output import Stream
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
 from phasegate.cage.request import Request
-from phasegate.cage.stream import Stream
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from support.caged import ALL_LEVELS, Room, make_room
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.cage.stream import Keeper, Lines, Log
+from phasegate.cage.bounded_output import Keeper, Lines, Log
 
 CHUNKS = st.lists(st.binary(max_size=40), max_size=30)
 

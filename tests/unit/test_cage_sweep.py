@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from phasegate.cage import sweep, tree
+from phasegate.cage import process_tree, sweep
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="not enforceable here: proof of identity needs /proc and pidfd"
@@ -74,10 +74,10 @@ def test_we_do_not_end_ourselves_when_we_are_part_of_a_job() -> None:
 def test_signals_go_to_descendants_only(victim: subprocess.Popen[bytes]) -> None:
     code = """if True:
         import os, subprocess, sys
-        from phasegate.cage import tree
+        from phasegate.cage import process_tree
         child = subprocess.Popen(["sh", "-c", "sleep 60 & echo started; wait"], stdout=subprocess.PIPE)
         child.stdout.readline()
-        tree.signal_below(os.getpid(), 15)
+        process_tree.signal_below(os.getpid(), 15)
         print(child.wait())
     """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
@@ -87,6 +87,6 @@ def test_signals_go_to_descendants_only(victim: subprocess.Popen[bytes]) -> None
 
 def test_descendants_are_found_at_every_depth() -> None:
     parent_of = {2: 1, 3: 2, 4: 3, 5: 1, 6: 9, 9: 6}
-    assert tree.below(2, parent_of) == [3, 4]
-    assert sorted(tree.below(1, parent_of)) == [2, 3, 4, 5]
-    assert tree.below(7, parent_of) == []
+    assert process_tree.below(2, parent_of) == [3, 4]
+    assert sorted(process_tree.below(1, parent_of)) == [2, 3, 4, 5]
+    assert process_tree.below(7, parent_of) == []

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phasegate.cage.bounded_output import Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
 from phasegate.cage.redact import MARK, SHORTEST, Redactor
 from phasegate.cage.request import Request
-from phasegate.cage.stream import Stream
 
 KEY = b"canary-key-0123456789"
 SECRETS = st.lists(st.text("abc", min_size=SHORTEST, max_size=12).map(str.encode), min_size=1, max_size=4)

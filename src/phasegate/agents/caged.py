@@ -12,11 +12,11 @@ from phasegate.agents.port import AgentEvent, AgentReport, Ending, Finished, Hea
 from phasegate.agents.secret_values import secrets_of
 from phasegate.agents.sign_in import SignIn
 from phasegate.agents.spool import Spool, place_commands
+from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
 from phasegate.cage.request import Outcome, Request
-from phasegate.cage.stream import Lines, Stream
 
 OnEvent = Callable[[AgentEvent], None]
 _log = logging.getLogger(__name__)

@@ -16,13 +16,13 @@ from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from phasegate.cage import sweep
-from phasegate.cage.ending import ends_within
+from phasegate.cage.bounded_output import Log, Stream
+from phasegate.cage.child_wait import ends_within
 from phasegate.cage.launch import Launched, launch
 from phasegate.cage.level import Level
 from phasegate.cage.pipes import Inbox, Outbox, pieces
 from phasegate.cage.report import Report
 from phasegate.cage.request import Outcome, Request
-from phasegate.cage.stream import Log, Stream
 from phasegate.cage.warden import END, STOP
 
 OnOutput = Callable[[Stream, bytes], None]

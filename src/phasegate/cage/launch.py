@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.cage import reach, seccomp, view
+from phasegate.cage import reach, sandbox_view, seccomp
 from phasegate.cage.environment import JOB_TAG
 from phasegate.cage.pipes import open_pipe
 from phasegate.cage.request import Request
@@ -107,8 +107,8 @@ def _command(request: Request, orders: Orders) -> list[str]:
     if not request.level.is_sandboxed:
         return start_warden
     configured = (os.fsdecode(orders.argv[0]), *request.command[1:])
-    folders = view.Folders(_writable(request), request.readable, request.hidden, request.tmp)
-    return [*view.arguments(request.level, configured, request.env.get("PATH", ""), folders), *start_warden]
+    folders = sandbox_view.Folders(_writable(request), request.readable, request.hidden, request.tmp)
+    return [*sandbox_view.arguments(request.level, configured, request.env.get("PATH", ""), folders), *start_warden]
 
 
 def _open(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from phasegate.cage.bounded_output import Captured, Keeper, Log
 from phasegate.cage.redact import Redactor
-from phasegate.cage.stream import Captured, Keeper, Log
 
 MIB = 1024**2
 _CHUNK_BYTES = 256 * 1024

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.cage import kernel, seccomp, view
+from phasegate.cage import kernel, sandbox_view, seccomp
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
@@ -52,7 +52,7 @@ def holding(level: Level) -> Holding:
     """Whether this level holds here: tried once a process."""
     if level is Level.NONE:
         return Holding(level, True, gaps=("nothing is enforced: changes are looked for afterwards",))
-    if view.bubblewrap() is None:
+    if sandbox_view.bubblewrap() is None:
         return Holding(level, False, "bubblewrap is not installed")
     with tempfile.TemporaryDirectory(prefix="phasegate-probe-") as folder:
         why_not = _try(level, Path(folder).resolve())

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.cage.bounded_output import Captured
 from phasegate.cage.level import Level
 from phasegate.cage.limits import Limits
-from phasegate.cage.stream import Captured
 
 MIB = 1024**2
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.cage.ending import ends_within, pin
+from phasegate.cage.child_wait import ends_within, pin
 from phasegate.errors import EnvironmentUnavailable
 
 MIB = 1024**2

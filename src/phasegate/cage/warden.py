@@ -16,7 +16,7 @@ import select
 import sys
 import time
 
-from phasegate.cage import kernel, tree
+from phasegate.cage import kernel, process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class _Watch:
         if os.getpid() == 1:
             os.kill(-1, _signal.SIGTERM)
         else:
-            tree.signal_below(os.getpid(), _signal.SIGTERM)
+            process_tree.signal_below(os.getpid(), _signal.SIGTERM)
         _tell(self._control, b"stopping")
 
     def _obey(self) -> bool:
@@ -149,24 +149,24 @@ class _Watch:
     def _finish(self) -> None:
         """End whatever is left, then report: what comes after the report was written by nobody of ours."""
         if not _LINUX:  # nobody's orphans come to us here: what still can be seen is ended first
-            tree.signal_below(os.getpid(), tree.SIGKILL)
+            process_tree.signal_below(os.getpid(), process_tree.SIGKILL)
             _kill_group(self._pid)
         if self._status is None:
             self._status = _end_first(self._pid)
-        killed, left = tree.end_children(time.monotonic() + _GIVE_UP_S)
+        killed, left = process_tree.end_children(time.monotonic() + _GIVE_UP_S)
         facts = (self._status, killed, left, int(self._timed_out), int(self._told_to_stop))
         _tell(self._control, b"ended %d %d %d %d %d" % facts)
 
 
 def _end_first(pid: int) -> int:
     """Kill the program itself first, so that its own status is known, and not that of one of its children."""
-    os.kill(pid, tree.SIGKILL)
+    os.kill(pid, process_tree.SIGKILL)
     return os.waitpid(pid, 0)[1]
 
 
 def _kill_group(pid: int) -> None:
     try:
-        os.killpg(pid, tree.SIGKILL)
+        os.killpg(pid, process_tree.SIGKILL)
     except OSError:
         return
 
@@ -193,7 +193,7 @@ def _become(orders: Orders, failure: int) -> NoReturn:
         _default_signals()
         os.setsid()
         if _LINUX:
-            kernel.die_with_parent(tree.SIGKILL)
+            kernel.die_with_parent(process_tree.SIGKILL)
             kernel.hide_own_memory(False)  # its files in /proc would be root's
             _volunteer_for_oom()
         step = "limit"

@@ -28,9 +28,9 @@ from phasegate.record.trails import Trails
 from phasegate.rules.package_run import Action, End, Happened, JobEnded, JobStarted, Owed, Reviewed, Run, Step, decide
 from phasegate.rules.retry import back_off_s
 from phasegate.rules.work_package import State
+from phasegate.workspace.checkout_lifecycle import Unsaved, start_over
 from phasegate.workspace.export import export
 from phasegate.workspace.removal import remove_tree
-from phasegate.workspace.upkeep import Unsaved, start_over
 
 LOOK_EVERY_S = 0.2  # whether somebody has cancelled
 

@@ -16,8 +16,8 @@ from phasegate.engine.workplace import Workplace
 from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.package_run import Action, Run, Step
-from phasegate.workspace.log import diff_text
-from phasegate.workspace.planting import lay_file
+from phasegate.workspace.commit_log import diff_text
+from phasegate.workspace.removal import lay_file
 
 
 def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Mapping[str, float]) -> Member:

@@ -14,12 +14,12 @@ from phasegate.engine.validation import failures_of
 from phasegate.record.lock import repository_lock
 from phasegate.rules.feature_events import Completed, Merged, NotMerged
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.checkout_lifecycle import Unsaved, drop_branch, remove_checkout
 from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
 from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_refs
-from phasegate.workspace.upkeep import Unsaved, drop_branch, remove_checkout
 
 _TRIES = 20
 MOST_AGENTS = 64

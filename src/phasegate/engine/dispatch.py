@@ -40,9 +40,9 @@ from phasegate.rules.package_run import (
 from phasegate.rules.retry import Fault
 from phasegate.rules.work_package import State
 from phasegate.workspace.checkout import find_checkout
+from phasegate.workspace.checkout_lifecycle import Unsaved, open_feature, remove_checkout
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import read_refs
-from phasegate.workspace.upkeep import Unsaved, open_feature, remove_checkout
 
 Say = Callable[[str], None]
 Show = Callable[[Progress], None]

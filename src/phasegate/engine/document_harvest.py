@@ -10,8 +10,8 @@ from phasegate.rules.scope import Scope
 from phasegate.rules.visible_text import visible
 from phasegate.workspace.changes import Observation
 from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.commit_log import commits_between
 from phasegate.workspace.harvest import Harvest, harvest
-from phasegate.workspace.log import commits_between
 from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
 from phasegate.workspace.person_checkout import Obstacle
 

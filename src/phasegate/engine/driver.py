@@ -27,8 +27,8 @@ from phasegate.rules.decide import decide
 from phasegate.rules.feature_events import Advanced, CompletionAsked, PackageEnded, PackageStarted, Retried
 from phasegate.rules.feature_state import Feature, Step
 from phasegate.rules.work_package import State
+from phasegate.workspace.checkout_lifecycle import open_feature
 from phasegate.workspace.repository import keep_out_of_git
-from phasegate.workspace.upkeep import open_feature
 
 
 class Wishes(NamedTuple):

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from phasegate.engine.project import Project
 from phasegate.errors import StateConflict
 from phasegate.rules.scope import Scope
-from phasegate.workspace.beginning import advance
-from phasegate.workspace.log import blobs_of
+from phasegate.workspace.checkout_start import advance
+from phasegate.workspace.commit_log import blobs_of
 from phasegate.workspace.objects import NewCommit, Version, write_blobs, write_commits
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import Repository, is_ancestor, read_blobs, read_refs
-from phasegate.workspace.trees import differences
+from phasegate.workspace.tree_diff import differences
 
 LARGEST_DOCUMENT_BYTES = 4_000_000
 _TRIES = 20

@@ -15,7 +15,7 @@ from phasegate.workspace.changes import Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.disk import Found
 from phasegate.workspace.harvest import Harvest, harvest
-from phasegate.workspace.trees import differences
+from phasegate.workspace.tree_diff import differences
 
 Say = Callable[[str], None]
 

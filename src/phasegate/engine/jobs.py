@@ -23,7 +23,7 @@ from phasegate.cage.sweep import end_tagged
 from phasegate.config.settings import Sandbox
 from phasegate.engine.job_end import Assigned, Ended, judged, strayed
 from phasegate.engine.live import LiveTrail, used
-from phasegate.engine.outside import Watch
+from phasegate.engine.outside_watch import Watch
 from phasegate.engine.project import Project, now
 from phasegate.engine.spool_answers import answerer
 from phasegate.prompts.assemble import Request as PromptRequest
@@ -37,7 +37,7 @@ from phasegate.rules.answer import parse_answer
 from phasegate.rules.package_run import End
 from phasegate.rules.spending import Caps, reached
 from phasegate.rules.trail import Action, Done, Source, Value
-from phasegate.workspace.planting import object_stores
+from phasegate.workspace.agent_git_writer import object_stores
 from phasegate.workspace.removal import remove_tree
 
 

@@ -39,9 +39,9 @@ from phasegate.rules.lifecycle import Refusal, Stage
 from phasegate.rules.phase import Work, phase_of, required_artifacts
 from phasegate.rules.step_outcomes import judged
 from phasegate.rules.workflow import WORKFLOWS, workflow_noun
+from phasegate.workspace.checkout_lifecycle import open_feature
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import read_refs
-from phasegate.workspace.upkeep import open_feature
 
 _WORDS_IN_A_SLUG = 5
 _LONGEST_SLUG = 48

@@ -16,7 +16,7 @@ from phasegate.rules.budget import Kind, Piece
 from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.phase import Work
 from phasegate.rules.scope import Scope
-from phasegate.workspace.log import blobs_of, diff_text
+from phasegate.workspace.commit_log import blobs_of, diff_text
 from phasegate.workspace.merge import fork_point
 
 CHANGELOG = "CHANGELOG.md"

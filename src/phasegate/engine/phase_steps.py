@@ -36,12 +36,12 @@ from phasegate.rules.scope import Scope, judge
 from phasegate.rules.workflow import gate_name
 from phasegate.workspace.changes import Observation, TooMuch, observe
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.checkout_lifecycle import Unsaved, drop_branch, remove_checkout, start_over, take_checkout
+from phasegate.workspace.checkout_making import Terms
+from phasegate.workspace.commit_log import blobs_of
 from phasegate.workspace.export import export
-from phasegate.workspace.log import blobs_of
-from phasegate.workspace.making import Terms
 from phasegate.workspace.merge import fork_point
 from phasegate.workspace.removal import remove_tree
-from phasegate.workspace.upkeep import Unsaved, drop_branch, remove_checkout, start_over, take_checkout
 
 LOOK_EVERY_S = 0.2  # whether somebody has cancelled
 LONGEST_NAP_S = 10.0

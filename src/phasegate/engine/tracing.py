@@ -22,7 +22,7 @@ from phasegate.rules.feature_events import Happened, Merged, Written
 from phasegate.rules.planning import kind_of
 from phasegate.rules.trace import Commit, Traced, Work, trace
 from phasegate.rules.work_package import WorkPackage, slug_is_safe
-from phasegate.workspace.log import blobs_of, commits_naming, paths_changed
+from phasegate.workspace.commit_log import blobs_of, commits_naming, paths_changed
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import commit_of, is_ancestor, read_blobs, read_refs
 

@@ -28,12 +28,12 @@ from phasegate.record.durable import replace_file
 from phasegate.rules.profile import Profile, commands_of, detect, files_asked
 from phasegate.rules.retry import Fault, classify
 from phasegate.rules.work_package import COMMANDS, PROFILES, Checks, WorkPackage
+from phasegate.workspace.agent_git_writer import object_stores
+from phasegate.workspace.commit_log import blobs_of, commits_between
 from phasegate.workspace.export import export
-from phasegate.workspace.log import blobs_of, commits_between
-from phasegate.workspace.planting import object_stores
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_blobs
-from phasegate.workspace.trees import differences
+from phasegate.workspace.tree_diff import differences
 
 LARGEST_ROOT_FILE_BYTES = 1_000_000
 

@@ -16,15 +16,15 @@ from phasegate.rules.glob import is_pattern
 from phasegate.rules.own_folders import OWN_FOLDERS
 from phasegate.rules.scope import Scope
 from phasegate.rules.work_package import split
+from phasegate.workspace.agent_git_writer import disarm
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
-from phasegate.workspace.disarming import disarm
+from phasegate.workspace.checkout_lifecycle import Unsaved, bring_up_to_date, take_checkout
+from phasegate.workspace.checkout_making import Terms
+from phasegate.workspace.commit_log import blobs_of
 from phasegate.workspace.git import Identity
-from phasegate.workspace.log import blobs_of
-from phasegate.workspace.making import Terms
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.planting import lay_file
+from phasegate.workspace.removal import lay_file
 from phasegate.workspace.repository import person_at_work
-from phasegate.workspace.upkeep import Unsaved, bring_up_to_date, take_checkout
 
 
 class Workplace:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from phasegate.errors import StateConflict
 from phasegate.rules.scope import LITTER, Change, ChangeKind, Mode
-from phasegate.workspace.agent_git import fingerprint, read_index
+from phasegate.workspace.agent_git_reader import fingerprint, read_index
 from phasegate.workspace.checkout import Checkout, ignore_rules_of, opened_root, records_folder, start_from
 from phasegate.workspace.disk import Found, LimitReached, Limits
 from phasegate.workspace.history import History, read_history, staged_changes
@@ -22,7 +22,7 @@ from phasegate.workspace.index_file import Snapshot
 from phasegate.workspace.objects import Version
 from phasegate.workspace.repository import temporary_folder
 from phasegate.workspace.survey import Survey, survey
-from phasegate.workspace.trees import Difference
+from phasegate.workspace.tree_diff import Difference
 
 DEFAULT_LIMITS = Limits()
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from phasegate.errors import StateConflict
 from phasegate.rules.scope import link_problem
+from phasegate.workspace.agent_git_writer import Seedling, write_agents_git
 from phasegate.workspace.git import Identity, git
-from phasegate.workspace.planting import Seedling, write_agents_git
 from phasegate.workspace.repository import NOBODY, Repository, commit_of, read_blobs, read_refs, temporary_folder
 
 

@@ -15,19 +15,19 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from phasegate.errors import StateConflict
-from phasegate.workspace.agent_git import copy_objects
+from phasegate.workspace.agent_git_reader import copy_objects
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation
 from phasegate.workspace.checkout import Checkout, Record, find_checkout, opened_root, records_folder, write_record
 from phasegate.workspace.disk import LimitReached, Limits, content_as_seen
 from phasegate.workspace.git import GitFailed
 from phasegate.workspace.history import AgentCommit
-from phasegate.workspace.lock import RepositoryLock, checkout_lock, repository_lock
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits, write_merge
+from phasegate.workspace.path_states import TAKEN_MODES, States, can_be_taken, presentable, remaining, versions
 from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import BRANCHES, RefMoved, advance_branch
 from phasegate.workspace.repository import is_ancestor, read_blobs, read_refs, temporary_folder
-from phasegate.workspace.states import TAKEN_MODES, States, can_be_taken, presentable, remaining, versions
-from phasegate.workspace.trees import differences, tree_of
+from phasegate.workspace.repository_locks import RepositoryLock, checkout_lock, repository_lock
+from phasegate.workspace.tree_diff import differences, tree_of
 
 
 class Taken(NamedTuple):

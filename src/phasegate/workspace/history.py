@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.workspace.agent_git import copy_objects, read_head
+from phasegate.workspace.agent_git_reader import copy_objects, read_head
 from phasegate.workspace.disk import LimitReached, Limits
 from phasegate.workspace.git import GitFailed, Identity, Place, git
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.trees import RAW, Difference, parse_raw, raw_entry
+from phasegate.workspace.tree_diff import RAW, Difference, parse_raw, raw_entry
 
 _TIMEOUT_S = 20.0  # a tree can be made to unfold without end
 _OUTPUT_BYTES = 64 * 1024**2

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from phasegate.errors import StateConflict
 from phasegate.workspace.git import git
-from phasegate.workspace.lock import repository_lock
 from phasegate.workspace.objects import Signature, write_merge
 from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import BRANCHES, RefMoved, advance_branch
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
+from phasegate.workspace.repository_locks import repository_lock
 
 
 class MergedTree(NamedTuple):

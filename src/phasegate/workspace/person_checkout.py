@@ -17,10 +17,10 @@ from typing import NamedTuple
 from phasegate.rules.repo_path import ancestors
 from phasegate.workspace.disk import Limits, look, opened_folder
 from phasegate.workspace.git import GitFailed, ask_as_the_person, git
-from phasegate.workspace.lock import RepositoryLock
 from phasegate.workspace.objects import Version
 from phasegate.workspace.repository import Repository, temporary_folder
-from phasegate.workspace.trees import Difference, differences, parse_raw
+from phasegate.workspace.repository_locks import RepositoryLock
+from phasegate.workspace.tree_diff import Difference, differences, parse_raw
 
 _UNDER_WAY = {
     "MERGE_HEAD": "a merge",

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.workspace.git import GitFailed, Place, git
-from phasegate.workspace.lock import RepositoryLock
 from phasegate.workspace.person_checkout import Obstacle, checkout_on, held_index
 from phasegate.workspace.repository import Repository, read_refs
+from phasegate.workspace.repository_locks import RepositoryLock
 
 BRANCHES = "refs/heads/"
 SAVED = "refs/phasegate/saved/"

@@ -1,4 +1,4 @@
-"""Removing what an agent left: at any depth, of any mode, and never through a link (M04)."""
+"""Removing or replacing what an agent left: at any depth, of any mode, and never through a link."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from phasegate.workspace.disk import folder_beneath, names_in, opened_folder
 
 _PREFIX = ".removing-"
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Room:
@@ -89,6 +90,22 @@ def _held(stack: ExitStack, room: Path) -> int | None:
         return descriptor if room.stat().st_ino == os.fstat(descriptor).st_ino else None
     except (BlockingIOError, FileNotFoundError):
         return None
+
+
+def lay_file(folder: Path, name: str, text: str) -> None:
+    """Put a file of ours into a folder that an agent may have written to: whatever lay under its name is gone first.
+
+    A link there could lead our write to any file of the person, and a pipe could hold it up for ever.
+    """
+    with opened_folder(folder) as root:
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=root)
+        except OSError:  # a folder
+            with removal_room(folder.parent) as room:
+                room.take(root, name)
+        with os.fdopen(os.open(name, _CREATE, 0o644, dir_fd=root), "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _clear_all(beside: Path) -> None:

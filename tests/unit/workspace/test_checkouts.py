@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import ConfigError, StateConflict
+from phasegate.workspace.agent_git_writer import object_stores
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout, list_checkouts
-from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, finish_merge, prepare_merge
-from phasegate.workspace.planting import object_stores
-from phasegate.workspace.repository import Repository, open_repository
-from phasegate.workspace.saving import saved_work
-from phasegate.workspace.upkeep import (
+from phasegate.workspace.checkout_lifecycle import (
     Removed,
     Renewed,
     Unsaved,
@@ -23,6 +20,9 @@ from phasegate.workspace.upkeep import (
     start_over,
     take_checkout,
 )
+from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, finish_merge, prepare_merge
+from phasegate.workspace.repository import Repository, open_repository
+from phasegate.workspace.saved_work import saved_work
 from support.git_project import (
     AGENT,
     FILES,

@@ -8,9 +8,9 @@ import pytest
 
 from phasegate.errors import StateConflict
 from phasegate.workspace.checkout import Checkout, Record, find_checkout, records_folder, write_record
+from phasegate.workspace.checkout_lifecycle import Removed, remove_checkout
 from phasegate.workspace.harvest import Contested, Harvest, harvest, named
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.upkeep import Removed, remove_checkout
 from support.git_project import (
     SLUG,
     US,

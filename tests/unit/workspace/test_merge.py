@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.lock import repository_lock
 from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, finish_merge, prepare_merge
 from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import RefMoved
 from phasegate.workspace.repository import Repository, open_repository
+from phasegate.workspace.repository_locks import repository_lock
 from support.git_project import SLUG, US, git, make_repository, show, write
 
 FEATURE = f"feat/{SLUG}"
@@ -269,7 +269,7 @@ def test_a_move_that_was_cut_off_after_the_index_was_written_is_ended(repository
 def test_a_second_process_waits_for_the_repository(repository: Repository) -> None:
     code = f"""
 from pathlib import Path
-from phasegate.workspace.lock import repository_lock
+from phasegate.workspace.repository_locks import repository_lock
 from phasegate.workspace.repository import open_repository
 print("asks", flush=True)
 with repository_lock(open_repository(Path({str(repository.root)!r}))):

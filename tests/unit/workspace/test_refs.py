@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.lock import repository_lock
 from phasegate.workspace.refs import Move, RefMoved, move_refs
+from phasegate.workspace.repository_locks import repository_lock
 from support.git_project import git, make_repository
 
 REF = "refs/heads/feat/x"

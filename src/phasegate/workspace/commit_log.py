@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from phasegate.workspace.git import git
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.trees import RAW
+from phasegate.workspace.tree_diff import RAW
 
 LARGEST_DIFF_BYTES = 4_000_000
 

@@ -10,7 +10,7 @@ from phasegate.workspace.disk import Found
 from phasegate.workspace.index_file import Snapshot
 from phasegate.workspace.objects import Version
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.trees import differences
+from phasegate.workspace.tree_diff import differences
 
 TAKEN_MODES = frozenset(("100644", "100755", "120000"))
 

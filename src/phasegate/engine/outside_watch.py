@@ -18,7 +18,7 @@ from phasegate.record.reader import Reader
 from phasegate.record.rows import Package
 from phasegate.rules.work_package import State
 from phasegate.workspace.checkout import list_checkouts
-from phasegate.workspace.outside import Sight, changed_outside, look_outside
+from phasegate.workspace.outside_state import Sight, changed_outside, look_outside
 from phasegate.workspace.refs import BRANCHES, SAVED
 
 _IN_WORK = (State.DOING, State.FOR_REVIEW)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +12,8 @@ from msgspec.structs import replace
 
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.rules.scope import LITTER
-from phasegate.workspace.agent_git import fingerprint
-from phasegate.workspace.beginning import Beginning
+from phasegate.workspace.agent_git_reader import fingerprint
+from phasegate.workspace.agent_git_writer import Seedling, write_agents_git
 from phasegate.workspace.checkout import (
     WORKTREES,
     Assignment,
@@ -23,13 +25,13 @@ from phasegate.workspace.checkout import (
     start_from,
     write_record,
 )
+from phasegate.workspace.checkout_start import Beginning
 from phasegate.workspace.disk import opened_folder
 from phasegate.workspace.git import Identity, git
-from phasegate.workspace.lock import checkout_lock, repository_lock
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.planting import Seedling, mend_files, write_agents_git, write_files
 from phasegate.workspace.removal import removal_room, remove_tree
 from phasegate.workspace.repository import Repository, keep_out_of_git
+from phasegate.workspace.repository_locks import checkout_lock, repository_lock
 from phasegate.workspace.survey import sweep
 
 _POOL = "pool"
@@ -118,6 +120,21 @@ def _from_pool(repository: Repository, home: Path, staging: Path) -> _Used | Non
     return None
 
 
+def _write_files(repository: Repository, folder: Path, index: Path, commit: str) -> None:
+    """Fill an empty folder with the files of a commit."""
+    git(repository.place(index, folder), "read-tree", "-m", "-u", commit)
+
+
+def _mend_files(repository: Repository, folder: Path, index: Path, lost: Sequence[str], old: str, new: str) -> None:
+    """Bring a folder from one commit to another. Its index is true but for the lost files: only those are written."""
+    place = repository.place(index, folder)
+    if lost:
+        names = b"".join(os.fsencode(path) + b"\0" for path in lost)
+        git(place, "checkout-index", "--force", "--index", "-z", "--stdin", stdin=names)
+    if old != new:
+        git(place, "read-tree", "-m", "-u", old, new)
+
+
 class _Making:
     def __init__(
         self, repository: Repository, assignment: Assignment, terms: Terms, begin: Beginning, staging: Path
@@ -135,7 +152,7 @@ class _Making:
             index.unlink(missing_ok=True)
             remove_tree(self._staging)
             self._staging.mkdir()
-            write_files(self._repository, self._staging, index, self._begin.start)
+            _write_files(self._repository, self._staging, index, self._begin.start)
         record = self._planted(folder, index)
         index.replace(self._records / "index")
         write_record(self._records, record)
@@ -152,7 +169,7 @@ class _Making:
                 for path in (".git", *swept.dirty):
                     room.take_beneath(root, path)
             index.write_bytes(used.index_data)
-            mend_files(self._repository, self._staging, index, swept.lost, record.start, self._begin.start)
+            _mend_files(self._repository, self._staging, index, swept.lost, record.start, self._begin.start)
         except (OSError, StateConflict):
             return False
         return True

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from phasegate.errors import StateConflict
 from phasegate.workspace.checkout import Assignment
-from phasegate.workspace.lock import repository_lock
 from phasegate.workspace.merge import merge_trees
 from phasegate.workspace.objects import Signature, write_merge
 from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import BRANCHES, advance_branch
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
+from phasegate.workspace.repository_locks import repository_lock
 
 _TRIES = 20
 

@@ -1,21 +1,26 @@
-"""Writing a checkout: the files of a commit, and a git directory for the agent that nobody else relies on."""
+"""The git directory in an agent's checkout: written for the agent alone, and made harmless after its run.
+
+Our own git never works with it. A person's would, who stands in the checkout: settings, hooks and a directory in the
+place of another can name programs that a plain `git status`, or the prompt of a shell, runs outside of every cage.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.file_times import times_tell
-from phasegate.workspace.disk import opened_folder
-from phasegate.workspace.git import Identity, git
-from phasegate.workspace.removal import removal_room
+from phasegate.workspace.agent_git_reader import fingerprint
+from phasegate.workspace.checkout import Checkout, opened_root
+from phasegate.workspace.git import Identity
+from phasegate.workspace.removal import lay_file, removal_room
 from phasegate.workspace.repository import Repository, config_text, write_git_directory
 
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CONFIG = ".git/config"
+_ARMED = (".git", _CONFIG, *(f".git/{name}" for name in ("config.worktree", "commondir", "hooks", "modules")))
 
 
 class Seedling(NamedTuple):
@@ -26,21 +31,6 @@ class Seedling(NamedTuple):
     agent: Identity
     refs: Mapping[str, str]  # tags and branches that it may see
     excluded: tuple[str, ...]  # what its own `git add -A` should leave out
-
-
-def write_files(repository: Repository, folder: Path, index: Path, commit: str) -> None:
-    """Fill an empty folder with the files of a commit."""
-    git(repository.place(index, folder), "read-tree", "-m", "-u", commit)
-
-
-def mend_files(repository: Repository, folder: Path, index: Path, lost: Sequence[str], old: str, new: str) -> None:
-    """Bring a folder from one commit to another. Its index is true but for the lost files: only those are written."""
-    place = repository.place(index, folder)
-    if lost:
-        names = b"".join(os.fsencode(path) + b"\0" for path in lost)
-        git(place, "checkout-index", "--force", "--index", "-z", "--stdin", stdin=names)
-    if old != new:
-        git(place, "read-tree", "-m", "-u", old, new)
 
 
 def write_agents_git(repository: Repository, folder: Path, index: Path, seedling: Seedling) -> int:
@@ -65,22 +55,6 @@ def write_agents_git(repository: Repository, folder: Path, index: Path, seedling
     return (git_dir / "index").stat().st_mtime_ns if times_tell(git_dir) else 0
 
 
-def lay_file(folder: Path, name: str, text: str) -> None:
-    """Put a file of ours into a folder that an agent may have written to: whatever lay under its name is gone first.
-
-    A link there could lead our write to any file of the person, and a pipe could hold it up for ever.
-    """
-    with opened_folder(folder) as root:
-        try:
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=root)
-        except OSError:  # a folder
-            with removal_room(folder.parent) as room:
-                room.take(root, name)
-        with os.fdopen(os.open(name, _CREATE, 0o644, dir_fd=root), "w", encoding="utf-8") as file:
-            file.write(text)
-
-
 def agents_settings(repository: Repository, agent: Identity) -> str:
     """The text of the `config` that an agent's git directory gets."""
     return config_text(repository.hash_name, _settings(agent))
@@ -94,6 +68,30 @@ def _settings(agent: Identity) -> str:
 def _quoted(text: str) -> str:
     plain = "".join(character for character in text if character.isprintable())
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def disarm(checkout: Checkout, agent: Identity) -> tuple[str, ...]:
+    """Take out what could make a git run something, if it is not as we left it; the names of what was. Commits stay."""
+    ours = checkout.record.git_files
+    with opened_root(checkout.record) as root:
+        now = fingerprint(root, checkout.repository.hash_name)
+        changed = tuple(path for path in _ARMED if now.get(path) != ours.get(path))
+        if changed:
+            with removal_room(checkout.folder.parent) as room:
+                for path in changed:
+                    room.take_beneath(root, path)
+                if _CONFIG in changed and not _is_set(checkout, agent):
+                    room.take_beneath(root, ".git")
+    return changed
+
+
+def _is_set(checkout: Checkout, agent: Identity) -> bool:
+    """Write our settings anew; False if there is no place for them."""
+    try:
+        lay_file(checkout.folder / ".git", "config", agents_settings(checkout.repository, agent))
+    except OSError:
+        return False
+    return True
 
 
 def object_stores(repository: Repository) -> list[Path]:
