@@ -353,7 +353,7 @@ def test_depth_and_size_do_no_harm(task: Task, kind: str) -> None:
 
 
 def test_the_fixtures_name_no_other_place_than_the_checkout_of_their_runs() -> None:
-    folder = Path(__file__).parents[1] / "fixtures/agent_streams"
+    folder = Path(__file__).parents[2] / "fixtures/agent_streams"
     for path in folder.rglob("*.*"):
         text = path.read_text().replace(str(REPOSITORY), "")
         assert not any(place in text for place in ("/home/", "/root/", "/Users/", "Bearer ")), path

@@ -10,7 +10,7 @@ import pytest
 from phasegate.rules.tokens import estimate_tokens
 from support.growth import assert_grows_no_faster_than_its_input
 
-SAMPLES = Path(__file__).parent.parent / "golden" / "tokens"
+SAMPLES = Path(__file__).parents[2] / "golden" / "tokens"
 COUNTS: dict[str, dict[str, int]] = json.loads((SAMPLES / "counts.json").read_text())
 
 

@@ -16,7 +16,7 @@ from phasegate.rules.tasks import parse
 from phasegate.rules.work_package import Checks, Deliverables, problems
 from support.packages import LOGIN_FORM, LOGIN_REQUIREMENTS, login_plan, minimal
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "WP01.md"
+GOLDEN = Path(__file__).parents[2] / "golden" / "WP01.md"
 
 SECTIONS = [
     "# Task: WP01 — Implement Login Form Component",

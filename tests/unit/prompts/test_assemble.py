@@ -19,7 +19,7 @@ from phasegate.rules.phase import PHASES, Work, required_artifacts
 from phasegate.rules.prompt import UnifiedPrompt
 from phasegate.rules.workflow import WORKFLOWS
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "tokens"
+GOLDEN = Path(__file__).parents[2] / "golden" / "tokens"
 PATHS = [f"src/module{number}/file{part}.py" for number in range(12) for part in range(8)] + ["README.md"]
 
 

@@ -14,7 +14,7 @@ from phasegate.agents.version import ask_version
 from phasegate.cage.level import Level
 from phasegate.cage.probe import choose, holding
 
-MANIFEST = Path(__file__).parents[1] / "agents/package.json"
+MANIFEST = Path(__file__).parents[2] / "agents/package.json"
 PACKAGES = {
     "claude_code": "@anthropic-ai/claude-code",
     "codex": "@openai/codex",

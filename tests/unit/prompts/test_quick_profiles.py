@@ -16,7 +16,7 @@ from phasegate.prompts.quick_profiles import commands_in, has_toml_entry, kind_o
 from phasegate.rules.profile import commands_of, detect
 from phasegate.rules.work_package import Checks
 
-TOOL = Path(__file__).parents[2] / "tools/quick_profiles.py"
+TOOL = Path(__file__).parents[3] / "tools/quick_profiles.py"
 PROJECTS: dict[str, dict[str, str]] = {
     "nothing": {"README.md": "x"},
     "rust": {"Cargo.toml": "", "tarpaulin.toml": ""},
