@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.agents.port import Ending, EventKind, Task
+from phasegate.agents.port import AgentTask, Ending, EventKind
 from phasegate.rules.scope import Scope
 from support.real_agents import (
     KEY,
@@ -43,7 +43,7 @@ AGENTS = {"gemini": Subject("acp", "gemini", _gemini), "opencode": Subject("acp"
 class ScopedRoom(Room):
     """A room whose task may change the folder src, and its README if it is told so."""
 
-    def task(self, url: str, prompt: str, phase: str = "implement") -> Task:
+    def task(self, url: str, prompt: str, phase: str = "implement") -> AgentTask:
         more = ("README.md",) if self.root.name == "wider" else ()
         return msgspec.structs.replace(super().task(url, prompt, phase), scope=Scope((*SCOPE, *more)))
 

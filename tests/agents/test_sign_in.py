@@ -15,10 +15,10 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from phasegate.agents.caged import Ran, job_request, run_agent
+from phasegate.agents.caged import AgentRun, job_request, run_agent
 from phasegate.agents.port import AgentConfig, Ending
+from phasegate.agents.request_spool import RequestSpool
 from phasegate.agents.sign_in import lent
-from phasegate.agents.spool import Spool
 from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
 from support.git_project import make_repository
@@ -60,14 +60,14 @@ def signed_in(kind: str, url: str) -> SignedIn:
     return SignedIn(kind, ".local/share/opencode/auth.json", account_of_s, (), env)
 
 
-def run_signed_in(person: SignedIn, home: Path, root: Path) -> Ran:
+def run_signed_in(person: SignedIn, home: Path, root: Path) -> AgentRun:
     """As the orchestrator does, with a home folder that is given."""
     make_repository(root / "checkout", {"README.md": "A project\n"})
     task = make_task(root / "checkout", AgentConfig("real", command=person.command), kind=person.kind)
     level, harness, folder = strongest(), harness_of(person.kind), root / "job"
     task = msgspec.structs.replace(task, caged=level.is_sandboxed)
     launch = harness.launch(task)
-    with Spool(folder / "spool") as spool, lent(launch.sign_in_files, home, folder / "home") as sign_in:
+    with RequestSpool(folder / "spool") as spool, lent(launch.sign_in_files, home, folder / "home") as sign_in:
         request = job_request(
             task, launch, folder, spool, tag=uuid.uuid4().hex, level=level, timeout_s=240, sign_in=sign_in
         )

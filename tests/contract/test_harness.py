@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.agents.envelope import Envelope
-from phasegate.agents.port import AgentConfig, Ending, Finished, Harness, Task
+from phasegate.agents.port import AgentConfig, AgentTask, Ending, FinishedRun, Harness
 from phasegate.agents.table import HARNESSES, harness_of
 from phasegate.errors import ConfigError
 from support.acp_runs import agent_command
@@ -96,7 +96,7 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def task_of(kind: str, repository: Path, script: str = "true") -> Task:
+def task_of(kind: str, repository: Path, script: str = "true") -> AgentTask:
     return make_task(repository, SUBJECTS[kind].configured(repository, script), kind=kind)
 
 
@@ -228,7 +228,7 @@ HOSTILE = ["", "\0", "\x1b]0;x\x07", "{", "[" * 100_000, '{"type":"result"}\n' *
 def test_whatever_was_printed_the_report_is_a_value(
     kind: str, repository: Path, text: str, status: int | None, signal: int | None
 ) -> None:
-    finished = Finished(status, text, text, signal)
+    finished = FinishedRun(status, text, text, signal)
     report = reported(harness_of(kind), task_of(kind, repository), finished)
     assert isinstance(report.answer, str)
     completes = status == 0 and SUBJECTS[kind].says is None and not SUBJECTS[kind].converses
@@ -249,7 +249,7 @@ def test_a_known_program_gets_the_prompts_xml_on_stdin_and_nothing_of_it_in_its_
 
 
 def test_a_run_that_ran_out_of_time_did_not_complete(kind: str, repository: Path) -> None:
-    finished = Finished(0, "<review>PASS</review>", "", timed_out=True, duration_s=1800)
+    finished = FinishedRun(0, "<review>PASS</review>", "", timed_out=True, duration_s=1800)
     assert reported(harness_of(kind), task_of(kind, repository), finished).ending is Ending.FAILED
 
 

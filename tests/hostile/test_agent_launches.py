@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from phasegate.agents.caged import job_request, run_agent
-from phasegate.agents.port import AgentConfig, Launch, Task
+from phasegate.agents.port import AgentConfig, AgentTask, Launch
+from phasegate.agents.request_spool import RequestSpool
 from phasegate.agents.sign_in import lent
-from phasegate.agents.spool import Spool
 from phasegate.agents.table import HARNESSES, harness_of
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
@@ -114,7 +114,7 @@ echo "the key is $1"; echo "and again $1" >&2
 """
 
 
-def spy(kind: str, repository: Path, tmp_path: Path) -> Task:
+def spy(kind: str, repository: Path, tmp_path: Path) -> AgentTask:
     script = tmp_path / "spy.sh"
     script.write_text(SPY.replace("$1", f"${KEYS[kind]}"))
     return make_task(repository, AgentConfig("tested", command=("sh", str(script))), kind=kind)
@@ -135,7 +135,7 @@ def test_in_a_job_a_key_is_in_the_environment_and_nowhere_else(
     for name in (*launch.sign_in_files, ".ssh/id_ed25519"):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text('{"token":"canary-of-the-sign-in"}')
-    with Spool(folder / "spool") as spool, lent(launch.sign_in_files, home, folder / "home") as sign_in:
+    with RequestSpool(folder / "spool") as spool, lent(launch.sign_in_files, home, folder / "home") as sign_in:
         request = job_request(
             task, launch, folder, spool, tag=uuid.uuid4().hex, level=Level.NONE, timeout_s=60, sign_in=sign_in
         )

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from phasegate.agents.caged import finished_of, job_request
-from phasegate.agents.port import AgentConfig, Ending, Finished
-from phasegate.agents.spool import Answer, Spool
-from phasegate.agents.spool_request import ArtifactWrite, Request, Status
+from phasegate.agents.port import AgentConfig, Ending, FinishedRun
+from phasegate.agents.request_spool import RequestSpool, SpoolAnswer
+from phasegate.agents.spool_request import ArtifactWrite, SpoolRequest, Status
 from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo", {"README.md": "x\n"})
 
 
-def play(folder: Path, steps: str, level: Level, answer: object = None) -> Finished:
+def play(folder: Path, steps: str, level: Level, answer: object = None) -> FinishedRun:
     """Run the scripted agent in a cage, with its spool served."""
     need(level)
     scenario = folder.parent / "elsewhere/scenario.toml"
@@ -43,22 +43,22 @@ def play(folder: Path, steps: str, level: Level, answer: object = None) -> Finis
     scenario.write_text(f"[[turns]]\nsteps = [{steps}]\n")
     task = make_task(folder, AgentConfig("actor", scenario=str(scenario)), kind="scripted")
     launch = harness_of("scripted").launch(task)
-    with Spool(folder.parent / "job/spool") as spool:
+    with RequestSpool(folder.parent / "job/spool") as spool:
         request = job_request(
             task, launch, folder.parent / "job", spool, tag=uuid.uuid4().hex, level=level, timeout_s=60
         )
-        with spool.serving(answer or (lambda request: Answer(0))):  # type: ignore[arg-type]
+        with spool.serving(answer or (lambda request: SpoolAnswer(0))):  # type: ignore[arg-type]
             return finished_of(Job(request).run(), time.time())
 
 
 @pytest.mark.demand("D3.i", "D14.d", "D14.e", "D1.d")
 @pytest.mark.parametrize("level", ALL_LEVELS)
 def test_the_scripted_agent_works_in_the_cage_with_its_commands(folder: Path, level: Level) -> None:
-    seen: list[Request] = []
+    seen: list[SpoolRequest] = []
 
-    def answer(request: Request) -> Answer:
+    def answer(request: SpoolRequest) -> SpoolAnswer:
         seen.append(request)
-        return Answer(0, "WP01 DOING\n")
+        return SpoolAnswer(0, "WP01 DOING\n")
 
     artifact = "agileplus artifact write --feature-slug {feature_slug} --relative-path WP01/r.txt --content 'Tests: 42'"
     finished = play(
@@ -88,7 +88,7 @@ def test_an_agent_in_the_cage_cannot_write_its_own_answers(folder: Path, level: 
 def test_an_agent_that_runs_out_of_time_has_failed(folder: Path) -> None:
     task = make_task(folder, AgentConfig("slow", command=("sleep", "60")))
     harness = harness_of("command")
-    with Spool(folder.parent / "job/spool") as spool:
+    with RequestSpool(folder.parent / "job/spool") as spool:
         request = job_request(
             task,
             harness.launch(task),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.port import AgentConfig, Ending, Finished
+from phasegate.agents.port import AgentConfig, Ending, FinishedRun
 from phasegate.agents.table import harness_of
 from phasegate.checks.claims import Facts, false_claims
 from phasegate.checks.evidence import Evidence
@@ -22,14 +22,14 @@ QUICK = plan(commands={"test": "echo '1 passed in 0.01s'"})
 HONEST = '{ write = "calc.py", content = "x = 1\\n" }, { commit = "WP01: Add calc", paths = ["calc.py"] }'
 
 
-def play(folder: Path, steps: str) -> Finished:
+def play(folder: Path, steps: str) -> FinishedRun:
     scenario = folder.parent / "scenario.toml"
     scenario.write_text(f"[[turns]]\nsteps = [{steps}]\n")
     task = make_task(folder, AgentConfig("liar", scenario=str(scenario)), kind="scripted")
     return carry_out(harness_of("scripted").launch(task), folder)
 
 
-def response(finished: Finished) -> Response:
+def response(finished: FinishedRun) -> Response:
     found = parse_answer(finished.stdout, "implement").response
     assert found is not None
     return found

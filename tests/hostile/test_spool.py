@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.spool import MOST_AT_ONCE, MOST_ENTRIES, MOST_IN_A_JOB, Answer, Spool
-from phasegate.agents.spool_request import ArtifactWrite, Request, Status
+from phasegate.agents.request_spool import MOST_AT_ONCE, MOST_ENTRIES, MOST_IN_A_JOB, RequestSpool, SpoolAnswer
+from phasegate.agents.spool_request import ArtifactWrite, SpoolRequest, Status
 
 NAME = f"{'a' * 32}.json"
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Iterator[Spool]:
-    with Spool(tmp_path / "spool") as made:
+def spool(tmp_path: Path) -> Iterator[RequestSpool]:
+    with RequestSpool(tmp_path / "spool") as made:
         yield made
 
 
@@ -29,15 +29,15 @@ def requested(*arguments: str) -> str:
     return json.dumps({"arguments": arguments})
 
 
-def answered(spool: Spool, name: str = NAME) -> dict[str, object]:
+def answered(spool: RequestSpool, name: str = NAME) -> dict[str, object]:
     found: dict[str, object] = json.loads((spool.folder / "answers" / name).read_text())
     return found
 
 
-def serve(spool: Spool) -> list[Request]:
+def serve(spool: RequestSpool) -> list[SpoolRequest]:
     """One look at the spool; what came through to the one who answers."""
-    seen: list[Request] = []
-    spool.serve(lambda request: (seen.append(request), Answer(0, "fine"))[1])
+    seen: list[SpoolRequest] = []
+    spool.serve(lambda request: (seen.append(request), SpoolAnswer(0, "fine"))[1])
     return seen
 
 
@@ -49,7 +49,7 @@ def naive_serve(folder: Path) -> None:
 
 
 @pytest.mark.demand("D14.e")
-def test_a_request_that_is_a_link_reads_nothing(spool: Spool, tmp_path: Path) -> None:
+def test_a_request_that_is_a_link_reads_nothing(spool: RequestSpool, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(
         requested("artifact", "write", "--feature-slug", "s", "--relative-path", "p", "--content", "canary")
@@ -64,7 +64,7 @@ def test_a_request_that_is_a_link_reads_nothing(spool: Spool, tmp_path: Path) ->
 
 
 @pytest.mark.demand("D14.e")
-def test_a_request_that_is_a_hard_link_is_not_read(spool: Spool, tmp_path: Path) -> None:
+def test_a_request_that_is_a_hard_link_is_not_read(spool: RequestSpool, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text(requested("status", "WP01"))
     os.link(outside, spool.folder / "requests" / NAME)
@@ -76,7 +76,7 @@ def test_a_request_that_is_a_hard_link_is_not_read(spool: Spool, tmp_path: Path)
 
 
 @pytest.mark.demand("D14.e")
-def test_a_pipe_or_a_folder_holds_up_nothing(spool: Spool) -> None:
+def test_a_pipe_or_a_folder_holds_up_nothing(spool: RequestSpool) -> None:
     os.mkfifo(spool.folder / "requests" / NAME)
     (spool.folder / "requests" / f"{'b' * 32}.json").mkdir()
     assert serve(spool) == []
@@ -85,7 +85,7 @@ def test_a_pipe_or_a_folder_holds_up_nothing(spool: Spool) -> None:
 
 
 @pytest.mark.demand("D14.e")
-def test_an_answer_is_never_written_through_a_link(spool: Spool, tmp_path: Path) -> None:
+def test_an_answer_is_never_written_through_a_link(spool: RequestSpool, tmp_path: Path) -> None:
     victims = {name: tmp_path / name for name in ("victim", "draft-victim")}
     for victim in victims.values():
         victim.write_text("precious")
@@ -100,7 +100,7 @@ def test_an_answer_is_never_written_through_a_link(spool: Spool, tmp_path: Path)
 
 
 @pytest.mark.demand("D14.e")
-def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(spool: Spool, tmp_path: Path) -> None:
+def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(spool: RequestSpool, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / NAME).write_text(requested("status", "WP99"))
@@ -133,7 +133,7 @@ BAD = [
 
 @pytest.mark.demand("D14.e")
 @pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
-def test_a_malformed_request_is_refused_and_the_next_one_is_served(spool: Spool, text: str) -> None:
+def test_a_malformed_request_is_refused_and_the_next_one_is_served(spool: RequestSpool, text: str) -> None:
     (spool.folder / "requests" / NAME).write_text(text)
     assert serve(spool) == []
     assert answered(spool)["exit_status"] == 2
@@ -145,14 +145,14 @@ def test_a_malformed_request_is_refused_and_the_next_one_is_served(spool: Spool,
 @pytest.mark.parametrize(
     "name", ["../x.json", "x.json", f"{'A' * 32}.json", f"{'a' * 32}.json.new", ".json", "a" * 200]
 )
-def test_a_file_of_another_name_is_not_looked_at(spool: Spool, name: str) -> None:
+def test_a_file_of_another_name_is_not_looked_at(spool: RequestSpool, name: str) -> None:
     (spool.folder / "requests" / name).write_text(requested("status"))
     assert serve(spool) == []
     assert names(spool.folder / "answers") == []
 
 
 @pytest.mark.demand("D14.e")
-def test_requests_are_served_a_few_at_once_and_counted(spool: Spool) -> None:
+def test_requests_are_served_a_few_at_once_and_counted(spool: RequestSpool) -> None:
     total = 0
     for number in range(MOST_IN_A_JOB + 1):
         (spool.folder / "requests" / f"{number:032x}.json").write_text(requested("status"))
@@ -165,7 +165,7 @@ def test_requests_are_served_a_few_at_once_and_counted(spool: Spool) -> None:
 
 
 @pytest.mark.demand("D14.e")
-def test_a_flood_of_files_closes_the_spool(spool: Spool) -> None:
+def test_a_flood_of_files_closes_the_spool(spool: RequestSpool) -> None:
     for number in range(MOST_ENTRIES + 1):
         (spool.folder / "requests" / f"junk{number}").touch()
     assert serve(spool) == []
@@ -175,7 +175,7 @@ def test_a_flood_of_files_closes_the_spool(spool: Spool) -> None:
 
 
 @pytest.mark.demand("D14.e")
-def test_what_is_asked_reaches_the_answerer_as_a_value_and_nothing_more(spool: Spool) -> None:
+def test_what_is_asked_reaches_the_answerer_as_a_value_and_nothing_more(spool: RequestSpool) -> None:
     """Paths are for whoever answers to judge: the spool writes no artifact itself."""
     text = requested("artifact", "write", "--feature-slug", "..", "--relative-path", "../../x", "--content", "$(id)")
     (spool.folder / "requests" / NAME).write_text(text)
@@ -184,7 +184,7 @@ def test_what_is_asked_reaches_the_answerer_as_a_value_and_nothing_more(spool: S
 
 
 @pytest.mark.demand("D14.e")
-def test_an_answer_that_is_too_large_is_not_given(spool: Spool) -> None:
+def test_an_answer_that_is_too_large_is_not_given(spool: RequestSpool) -> None:
     (spool.folder / "requests" / NAME).write_text(requested("status"))
-    spool.serve(lambda request: Answer(0, "x" * 2_000_000))
+    spool.serve(lambda request: SpoolAnswer(0, "x" * 2_000_000))
     assert answered(spool)["exit_status"] == 2

@@ -13,7 +13,7 @@ import msgspec
 
 from phasegate.agents.acp import Acp
 from phasegate.agents.acp_events import Order
-from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, EventKind, Finished, Launch, Task
+from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, AgentTask, EventKind, FinishedRun, Launch
 from support.agents import carry_out, read
 from support.tasks import make_task
 
@@ -25,7 +25,7 @@ class Ran(NamedTuple):
 
     events: list[AgentEvent]
     report: AgentReport
-    finished: Finished
+    finished: FinishedRun
 
     @property
     def notices(self) -> list[str]:
@@ -42,12 +42,12 @@ def agent_command(behaviour: str, argument: object = "") -> tuple[str, ...]:
     return (sys.executable, str(AGENT), behaviour, *([text] if text else []))
 
 
-def acp_task(repository: Path, command: Iterable[str], scope: Iterable[str] = ()) -> Task:
+def acp_task(repository: Path, command: Iterable[str], scope: Iterable[str] = ()) -> AgentTask:
     task = make_task(repository, AgentConfig("tested", command=tuple(command)), kind="acp", scope=scope)
     return msgspec.structs.replace(task, caged=True)
 
 
-def acp_launch(task: Task, handshake_s: float = 30.0) -> Launch:
+def acp_launch(task: AgentTask, handshake_s: float = 30.0) -> Launch:
     """The launch of a task, with less patience than the product has."""
     launch = Acp().launch(task)
     assert isinstance(launch.stdin, bytes)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from phasegate.agents.port import AgentEvent, AgentReport, Finished, Harness, Launch, Task
+from phasegate.agents.port import AgentEvent, AgentReport, AgentTask, FinishedRun, Harness, Launch
 
 
 class Mute:
@@ -28,19 +28,19 @@ class Mute:
         self.stops += 1
 
 
-def read(harness: Harness, task: Task, finished: Finished) -> tuple[list[AgentEvent], AgentReport]:
+def read(harness: Harness, task: AgentTask, finished: FinishedRun) -> tuple[list[AgentEvent], AgentReport]:
     """What a harness makes of a run that is over."""
     reading = harness.reading(task, Mute())
     events = [event for line in finished.stdout.split("\n") if line for event in reading.line(line)]
     return events, reading.report(finished)
 
 
-def reported(harness: Harness, task: Task, finished: Finished) -> AgentReport:
+def reported(harness: Harness, task: AgentTask, finished: FinishedRun) -> AgentReport:
     """Only what it says at the end."""
     return read(harness, task, finished)[1]
 
 
-def carry_out(launch: Launch, checkout: Path, ours: Mapping[str, str] | None = None) -> Finished:
+def carry_out(launch: Launch, checkout: Path, ours: Mapping[str, str] | None = None) -> FinishedRun:
     """Start what a harness described, in the checkout, with the variables that it asked for and a PATH."""
     ours = os.environ if ours is None else ours
     passed = {name: ours[name] for name in launch.pass_env if name in ours}
@@ -54,7 +54,7 @@ def carry_out(launch: Launch, checkout: Path, ours: Mapping[str, str] | None = N
         capture_output=True,
         timeout=60,
     )
-    return Finished(
+    return FinishedRun(
         exit_status=done.returncode if done.returncode >= 0 else None,
         signal=-done.returncode if done.returncode < 0 else None,
         stdout=done.stdout.decode("utf-8", "replace"),

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.agents.caged import job_request, run_agent
-from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, EventKind, Finished, Launch, Task
-from phasegate.agents.spool import Spool
+from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, AgentTask, EventKind, FinishedRun, Launch
+from phasegate.agents.request_spool import RequestSpool
 from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
@@ -101,7 +101,7 @@ class Room(NamedTuple):
     def checkout(self) -> Path:
         return self.root / "checkout"
 
-    def task(self, url: str, prompt: str, phase: str = "implement") -> Task:
+    def task(self, url: str, prompt: str, phase: str = "implement") -> AgentTask:
         task = make_task(self.checkout, self.subject.agent(url), kind=self.subject.kind, phase=phase)
         task.prompt_xml.write_text(prompt, encoding="utf-8")
         return task
@@ -116,7 +116,7 @@ class Ran(NamedTuple):
     """A run that is over, and all that came of it."""
 
     report: AgentReport
-    finished: Finished
+    finished: FinishedRun
     events: list[AgentEvent]
     tag: str
 
@@ -156,10 +156,10 @@ def _stop(job: Job, when: Callable[[], object]) -> None:
     job.stop()
 
 
-def _job(room: Room, task: Task, launch: Launch, level: Level, timeout_s: float) -> tuple[Job, str]:
+def _job(room: Room, task: AgentTask, launch: Launch, level: Level, timeout_s: float) -> tuple[Job, str]:
     folder, tag = room.root / f"job-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
     folder.mkdir()
-    with Spool(folder / "spool") as spool:
+    with RequestSpool(folder / "spool") as spool:
         request = job_request(task, launch, folder, spool, tag=tag, level=level, timeout_s=timeout_s)
     return Job(request._replace(grace_s=3.0)), tag
 

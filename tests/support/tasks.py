@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from phasegate.agents.envelope import EnvelopeConfig, Package, Places, Share, make_envelope
-from phasegate.agents.port import AgentConfig, Task
+from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPlaces, Share, make_envelope
+from phasegate.agents.port import AgentConfig, AgentTask
 from phasegate.rules.scope import Scope
 
 JOB_ID = "3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d"
@@ -18,13 +18,13 @@ def make_task(
     *,
     kind: str = "command",
     share: Share | None = None,
-    package: Package | None = Package("WP01", 1),  # noqa: B008 - frozen
+    package: EnvelopePackage | None = EnvelopePackage("WP01", 1),  # noqa: B008 - frozen
     phase: str = "implement",
     number: int = 1,
     scope: Iterable[str] = (),
-) -> Task:
+) -> AgentTask:
     """A task whose checkout is the repository itself."""
-    places = Places(
+    places = RunPlaces(
         repository=repository,
         worktrees=repository / ".worktrees",
         checkout=repository,
@@ -35,7 +35,7 @@ def make_task(
     prompt_xml = repository / "prompt.xml"
     for path in (places.prompt, prompt_xml, *places.context):
         path.write_text("<prompt>é</prompt>\n")
-    return Task(
+    return AgentTask(
         envelope=make_envelope(JOB_ID, "001-user-login", places, config, package, share),
         agent=agent,
         repository=repository,

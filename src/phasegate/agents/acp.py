@@ -13,23 +13,23 @@ from pathlib import PurePath
 
 import msgspec
 
-from phasegate.agents.acp_events import Changed, Ended, How, Line, Noted, Order, Ran, Said, Used
+from phasegate.agents.acp_events import AcpEnded, Changed, How, Line, Noted, Order, Said, ToolRan, Used
 from phasegate.agents.claude_code import ClaudeCode
 from phasegate.agents.command import own_files, run_variables
-from phasegate.agents.ending import cut_short, report_of_plain_program
 from phasegate.agents.gemini import Gemini
 from phasegate.agents.opencode import OpenCode
+from phasegate.agents.plain_program import cut_short, report_of_plain_program
 from phasegate.agents.port import (
     AgentEvent,
     AgentReport,
+    AgentTask,
     Ending,
     EventKind,
-    Finished,
+    FinishedRun,
     Harness,
     Launch,
-    Reading,
+    StreamReading,
     Talk,
-    Task,
     Usage,
 )
 from phasegate.agents.qwen import Qwen
@@ -77,7 +77,7 @@ class Acp:
     default_command: tuple[str, ...] = ()
     version_arguments: tuple[str, ...] = ()
 
-    def launch(self, task: Task) -> Launch:
+    def launch(self, task: AgentTask) -> Launch:
         if not task.agent.command:
             raise ConfigError(
                 f"agent {task.agent.name!r} has no command",
@@ -93,11 +93,11 @@ class Acp:
             env={**launch.env, **_ASKING.get(name, {})},
         )
 
-    def reading(self, task: Task, talk: Talk) -> Reading:
+    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
         return AcpReading()
 
 
-def _unknown(task: Task) -> Launch:
+def _unknown(task: AgentTask) -> Launch:
     """Of a program that we know nothing about: it has to reach its model, with what the person passes on."""
     return Launch((), b"", network=True, env=run_variables(task), pass_env=task.agent.env)
 
@@ -108,7 +108,7 @@ def _found(command: tuple[str, ...]) -> tuple[str, ...]:
     return (shutil.which(program, path=safe_path(os.environ.get("PATH", ""))) or program, *arguments)
 
 
-def _order(task: Task) -> Order:
+def _order(task: AgentTask) -> Order:
     scope = task.scope
     return Order(
         checkout=str(task.checkout),
@@ -133,7 +133,7 @@ class AcpReading:
         self._length = 0
         self._blockers: list[str] = []
         self._usage = Usage()
-        self._ended: Ended | None = None
+        self._ended: AcpEnded | None = None
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         try:
@@ -150,12 +150,12 @@ class AcpReading:
                 return self._used(line)
             case Changed():
                 return AgentEvent(EventKind.FILE, path=line.path, removed=line.removed, failed=line.failed)
-            case Ran():
+            case ToolRan():
                 kind = EventKind.COMMAND if line.is_command else EventKind.TOOL
                 return AgentEvent(kind, line.title, failed=line.failed)
             case Noted():
                 return AgentEvent(EventKind.NOTICE, line.text, line.path)
-            case Ended():
+            case AcpEnded():
                 self._ended = line
                 return AgentEvent(EventKind.END, line.reason or line.how, failed=line.how is not How.END_TURN)
 
@@ -179,7 +179,7 @@ class AcpReading:
         )
         return AgentEvent(EventKind.USAGE, usage=self._usage)
 
-    def report(self, finished: Finished) -> AgentReport:
+    def report(self, finished: FinishedRun) -> AgentReport:
         report = _judged(self._ended, finished)
         return msgspec.structs.replace(
             report,
@@ -190,7 +190,7 @@ class AcpReading:
         )
 
 
-def _judged(ended: Ended | None, finished: Finished) -> AgentReport:
+def _judged(ended: AcpEnded | None, finished: FinishedRun) -> AgentReport:
     """What the end means. Without its last line, and when time ran out, our program did not see an end."""
     plain = report_of_plain_program(finished)
     if finished.timed_out or finished.signal is not None or ended is None:
@@ -203,7 +203,7 @@ def _judged(ended: Ended | None, finished: Finished) -> AgentReport:
     return _unsuccessful(ended, finished)
 
 
-def _unsuccessful(ended: Ended, finished: Finished) -> AgentReport:
+def _unsuccessful(ended: AcpEnded, finished: FinishedRun) -> AgentReport:
     reason = ended.reason or _REASONS.get(ended.how, "it failed")
     remedy = _REMEDIES.get(ended.how, "")
     if ended.how in (How.SIGN_IN, How.NOT_STARTED):
@@ -216,7 +216,7 @@ def _unsuccessful(ended: Ended, finished: Finished) -> AgentReport:
     return msgspec.structs.replace(_failed(reason), remedy=remedy)
 
 
-def _of_exit(ended: Ended, finished: Finished) -> AgentReport:
+def _of_exit(ended: AcpEnded, finished: FinishedRun) -> AgentReport:
     """An agent that exited is judged by its own exit status and what it wrote to stderr."""
     status = ended.agent_status
     if status == 0:

@@ -8,8 +8,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from phasegate.agents.acp_events import Changed, Line, Noted, Ran, Said, Used
-from phasegate.agents.acp_files import Missing, Places, Refused
+from phasegate.agents.acp_events import Changed, Line, Noted, Said, ToolRan, Used
+from phasegate.agents.acp_files import AcpPlaces, FileMissing, WriteRefused
 from phasegate.agents.acp_permission import (
     CHANGING,
     LONGEST_TITLE,
@@ -21,7 +21,7 @@ from phasegate.agents.acp_permission import (
     outcome,
     why_refused,
 )
-from phasegate.agents.acp_wire import Message, Wire
+from phasegate.agents.acp_wire import Wire, WireMessage
 
 METHOD_NOT_FOUND, INVALID_PARAMS, RESOURCE_NOT_FOUND, REFUSED = -32601, -32602, -32002, -32001
 LONGEST_TEXT = 1_000_000  # of one line of ours
@@ -48,13 +48,13 @@ class WriteParams(msgspec.Struct, frozen=True, rename="camel"):
     content: str
 
 
-class Text(msgspec.Struct, frozen=True):
+class TextContent(msgspec.Struct, frozen=True):
     type: str = ""
     text: str = ""
 
 
 class Chunk(msgspec.Struct, frozen=True, rename="camel"):
-    content: Text
+    content: TextContent
     message_id: str | None = None
 
 
@@ -109,7 +109,7 @@ def say(line: Line) -> None:
 class Client:
     """What is known of one session. `cost_usd` and `system_error` are what the agent said last."""
 
-    def __init__(self, wire: Wire, places: Places) -> None:
+    def __init__(self, wire: Wire, places: AcpPlaces) -> None:
         self._wire, self._places = wire, places
         self._calls = ToolCalls(places.checkout)
         self._message: str | None = None
@@ -126,7 +126,7 @@ class Client:
             "fs/write_text_file": self._write,
         }
 
-    def take(self, message: Message) -> None:
+    def take(self, message: WireMessage) -> None:
         """Answer a request, note a notification. A response that nobody waits for is nothing."""
         if message.method is UNSET:
             return
@@ -166,9 +166,9 @@ class Client:
         self._require_session(params.session_id)
         try:
             text = self._places.read_text(params.path)
-        except Refused as refusal:
+        except WriteRefused as refusal:
             raise Wrong(REFUSED, f"refused: {refusal}") from None
-        except Missing:
+        except FileMissing:
             # Agents look for these words to tell a new file from a file that cannot be read.
             raise Wrong(RESOURCE_NOT_FOUND, f"Resource not found: ENOENT: no such file: {params.path}") from None
         return {"content": _part_of(text, params.line, params.limit)}
@@ -182,7 +182,7 @@ class Client:
             name = self._places.write_text(params.path, params.content)
             self._written.add(name)
             say(Changed(name))
-        except Refused as refusal:
+        except WriteRefused as refusal:
             say(Noted(f"write refused: {refusal}", params.path))
             raise Wrong(REFUSED, f"refused: {refusal}") from None
         return {}
@@ -240,7 +240,7 @@ class Client:
                     say(Changed(name, removed=call.kind == "delete", failed=failed))
                 self._written.discard(name)
         else:
-            say(Ran(call.title, is_command=call.kind == RUNNING, failed=failed))
+            say(ToolRan(call.title, is_command=call.kind == RUNNING, failed=failed))
 
 
 def _decoded(kind: type[Params], raw: Raw) -> Params:

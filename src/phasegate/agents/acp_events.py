@@ -41,7 +41,7 @@ class Changed(msgspec.Struct, frozen=True, tag="file"):
     failed: bool = False
 
 
-class Ran(msgspec.Struct, frozen=True, tag="tool"):
+class ToolRan(msgspec.Struct, frozen=True, tag="tool"):
     title: str
     is_command: bool = False
     failed: bool = False
@@ -54,13 +54,13 @@ class Noted(msgspec.Struct, frozen=True, tag="notice"):
     path: str = ""
 
 
-class Ended(msgspec.Struct, frozen=True, tag="end"):
+class AcpEnded(msgspec.Struct, frozen=True, tag="end"):
     how: How
     reason: str = ""
     agent_status: int | None = None  # where it exited: negative for a signal
 
 
-Line = Said | Used | Changed | Ran | Noted | Ended
+Line = Said | Used | Changed | ToolRan | Noted | AcpEnded
 
 
 class Order(msgspec.Struct, frozen=True):

@@ -24,15 +24,15 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Refused(Exception):
+class WriteRefused(Exception):
     """This path may not be used so; the text says why, for the agent and for the record."""
 
 
-class Missing(Exception):
+class FileMissing(Exception):
     """There is no such file."""
 
 
-class Places(NamedTuple):
+class AcpPlaces(NamedTuple):
     """Where an agent works. `aliases` are other names of the checkout; `readable` are files besides."""
 
     checkout: str
@@ -44,14 +44,14 @@ class Places(NamedTuple):
     def name_in_checkout(self, path: str) -> str:
         """The path from the checkout on; the protocol knows absolute paths only."""
         if not path.startswith("/"):
-            raise Refused(f"{path or 'an empty path'} is not absolute")
+            raise WriteRefused(f"{path or 'an empty path'} is not absolute")
         for root in (self.checkout, *self.aliases):
             if path.startswith(f"{root}/"):
                 name = path[len(root) + 1 :]
                 if problem := path_problem(name):
-                    raise Refused(f"{path} {problem}")
+                    raise WriteRefused(f"{path} {problem}")
                 return name
-        raise Refused(f"{path} is outside the checkout")
+        raise WriteRefused(f"{path} is outside the checkout")
 
     def shown(self, path: str) -> str:
         """A path as a person reads it: from the checkout on, if it is in there."""
@@ -63,7 +63,7 @@ class Places(NamedTuple):
         name = self.name_in_checkout(path)
         scope = self.scope
         if not (scope.covers(name) or scope.is_lock_file(name) or scope.is_litter(name)):
-            raise Refused(f"{name} is not in the file scope of this work package")
+            raise WriteRefused(f"{name} is not in the file scope of this work package")
         self._refuse_links(name)
         return name
 
@@ -77,7 +77,7 @@ class Places(NamedTuple):
         for part in name.split("/"):
             path /= part
             if path.is_symlink():
-                raise Refused(f"{name} is reached through a link")
+                raise WriteRefused(f"{name} is reached through a link")
 
     def read_text(self, path: str) -> str:
         """The whole text of a file."""
@@ -117,9 +117,9 @@ def _below(folder: int, part: str, name: str, *, make: bool) -> int:
                 os.mkdir(part, dir_fd=folder)
         return os.open(part, _FOLDER, dir_fd=folder)
     except FileNotFoundError:
-        raise Missing(name) from None
+        raise FileMissing(name) from None
     except OSError as error:
-        raise Refused(f"{name} cannot be reached: {error.strerror}") from None
+        raise WriteRefused(f"{name} cannot be reached: {error.strerror}") from None
 
 
 @contextmanager
@@ -136,8 +136,8 @@ def _text_of(path: Path, folder: int | None) -> str:
         return read_plain_file(path, LARGEST_FILE_BYTES, folder=folder).text
     except ConfigError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise Missing(path.name) from None
-        raise Refused(error.message) from None
+            raise FileMissing(path.name) from None
+        raise WriteRefused(error.message) from None
 
 
 def _write(folder: int, name: str, data: bytes) -> None:
@@ -146,7 +146,7 @@ def _write(folder: int, name: str, data: bytes) -> None:
         with os.fdopen(_opened(folder, name), "wb") as file:
             file.write(data)
     except OSError as error:
-        raise Refused(f"{name} cannot be written: {error.strerror}") from None
+        raise WriteRefused(f"{name} cannot be written: {error.strerror}") from None
 
 
 def _opened(folder: int, name: str) -> int:
@@ -154,7 +154,7 @@ def _opened(folder: int, name: str) -> int:
     with _tolerated(errno.ENOENT):
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISREG(about.st_mode):
-            raise Refused(f"{name} is not a regular file")
+            raise WriteRefused(f"{name} is not a regular file")
         mode = stat.S_IMODE(about.st_mode)
         if about.st_nlink == 1:
             return _truncated(folder, name)
@@ -169,4 +169,4 @@ def _truncated(folder: int, name: str) -> int:
         os.truncate(descriptor, 0)
         return descriptor
     os.close(descriptor)
-    raise Refused(f"{name} changed while it was opened")
+    raise WriteRefused(f"{name} changed while it was opened")

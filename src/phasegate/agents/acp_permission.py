@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from phasegate.agents.acp_files import Places, Refused
+from phasegate.agents.acp_files import AcpPlaces, WriteRefused
 
 CHANGING = frozenset(("edit", "delete", "move"))
 LOOKING = frozenset(("read", "search", "think"))
@@ -33,7 +33,7 @@ class Option(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = ""
 
 
-class Location(msgspec.Struct, frozen=True):
+class AcpLocation(msgspec.Struct, frozen=True):
     path: str
 
 
@@ -52,7 +52,7 @@ class ToolCallFields(msgspec.Struct, frozen=True, rename="camel"):
     kind: str | None = None
     status: str | None = None
     content: list[Content] | None = None
-    locations: list[Location] | None = None
+    locations: list[AcpLocation] | None = None
     raw_input: Raw = Raw(b"null")
 
 
@@ -131,7 +131,7 @@ def _few(paths: frozenset[str]) -> frozenset[str]:
     return paths if len(paths) <= MOST_PATHS else frozenset((_NO_PATH,))
 
 
-def why_refused(call: ToolCall, places: Places) -> str:
+def why_refused(call: ToolCall, places: AcpPlaces) -> str:
     """Why a tool call may not go on; empty if it may."""
     try:
         if call.is_change:
@@ -143,14 +143,14 @@ def why_refused(call: ToolCall, places: Places) -> str:
             return "" if places.may_run else "no sandbox would hold the command"
         else:
             return f"a tool of kind {call.kind or 'unknown'} is not allowed here"
-    except Refused as refusal:
+    except WriteRefused as refusal:
         return str(refusal)
     return ""
 
 
-def _judge_change(call: ToolCall, places: Places) -> None:
+def _judge_change(call: ToolCall, places: AcpPlaces) -> None:
     if not call.paths:
-        raise Refused("it does not say which file it would change")
+        raise WriteRefused("it does not say which file it would change")
     for path in call.paths:
         places.require_writable(path)
 

@@ -20,9 +20,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from phasegate.agents.acp_client import Client, say
-from phasegate.agents.acp_events import Ended, How, Order, Used
-from phasegate.agents.acp_files import Places
-from phasegate.agents.acp_wire import Broken, Gone, RpcError, Silent, ToldToStop, Wire
+from phasegate.agents.acp_events import AcpEnded, How, Order, Used
+from phasegate.agents.acp_files import AcpPlaces
+from phasegate.agents.acp_wire import Gone, ProtocolBroken, RpcError, Silent, ToldToStop, Wire
 from phasegate.rules.scope import Scope
 
 PROTOCOL_VERSION = 1
@@ -58,21 +58,21 @@ class Initialized(msgspec.Struct, frozen=True, rename="camel"):
     auth_methods: list[AuthMethod] | None = None
 
 
-class Mode(msgspec.Struct, frozen=True):
+class AcpMode(msgspec.Struct, frozen=True):
     id: str
 
 
-class Modes(msgspec.Struct, frozen=True, rename="camel"):
+class AcpModes(msgspec.Struct, frozen=True, rename="camel"):
     current_mode_id: str = ""
-    available_modes: list[Mode] = []
+    available_modes: list[AcpMode] = []
 
 
-class Session(msgspec.Struct, frozen=True, rename="camel"):
+class AcpSession(msgspec.Struct, frozen=True, rename="camel"):
     session_id: str
-    modes: Modes | None = None
+    modes: AcpModes | None = None
 
 
-class Tokens(msgspec.Struct, frozen=True):
+class AcpTokens(msgspec.Struct, frozen=True):
     """Token counts under the names that agents use for them: the protocol's own, and those of `_meta.quota`."""
 
     input_tokens: int = msgspec.field(default=0, name="inputTokens")
@@ -94,7 +94,7 @@ class PromptMeta(msgspec.Struct, frozen=True):
     quota: Quota | None = None
 
 
-class Turn(msgspec.Struct, frozen=True, rename="camel"):
+class AcpTurn(msgspec.Struct, frozen=True, rename="camel"):
     stop_reason: str
     usage: Raw = Raw(b"null")
     meta: Raw = msgspec.field(default=Raw(b"null"), name="_meta")
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
         # The group is its own, so that its children can be ended with it.
         agent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
     except OSError as error:
-        say(Ended(How.NOT_STARTED, f"{command[0]} cannot be started: {error.strerror}"))
+        say(AcpEnded(How.NOT_STARTED, f"{command[0]} cannot be started: {error.strerror}"))
         return NOT_STARTED
     wire = Wire(agent)
     ended = Conversation(wire, order).hold(prompt)
@@ -118,10 +118,10 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if ended.how is How.END_TURN else FAILED
 
 
-def _places(order: Order) -> Places:
+def _places(order: Order) -> AcpPlaces:
     scope = Scope(order.entries, set_aside=order.set_aside, lock_files=order.lock_files, litter=order.litter)
     checkout = os.path.realpath(order.checkout)
-    return Places(checkout, scope, order.may_run, (order.checkout,), order.readable)
+    return AcpPlaces(checkout, scope, order.may_run, (order.checkout,), order.readable)
 
 
 class Conversation:
@@ -133,22 +133,22 @@ class Conversation:
         self._ids = itertools.count(1)
         self._auth_methods: list[AuthMethod] = []
 
-    def hold(self, prompt: str) -> Ended:
+    def hold(self, prompt: str) -> AcpEnded:
         """Say what there is to say; whatever comes back is an ending."""
         try:
             self._initialize()
             self._open_session()
             return self._ended(self._prompt(prompt))
         except ToldToStop:
-            return Ended(How.CANCELLED, "it was told to stop")
+            return AcpEnded(How.CANCELLED, "it was told to stop")
         except Failed as failure:
             return self._failure(failure)
         except Silent:
-            return Ended(How.SILENT, f"it did not answer within {self._order.handshake_s:.0f} s")
+            return AcpEnded(How.SILENT, f"it did not answer within {self._order.handshake_s:.0f} s")
         except Gone:
-            return Ended(How.CANCELLED if self._client.cancelled else How.EXITED, "it ended before it answered")
-        except Broken as broken:
-            return Ended(How.BROKEN, str(broken))
+            return AcpEnded(How.CANCELLED if self._client.cancelled else How.EXITED, "it ended before it answered")
+        except ProtocolBroken as broken:
+            return AcpEnded(How.BROKEN, str(broken))
 
     def _initialize(self) -> None:
         # Writes come through us. Reads need not: what the agent can see is up to the cage, and gemini 0.61 cannot
@@ -163,7 +163,7 @@ class Conversation:
         initialized = _read(Initialized, answer, "initialize")
         if initialized.protocol_version != PROTOCOL_VERSION:
             versions = f"version {initialized.protocol_version} of the protocol, not {PROTOCOL_VERSION}"
-            raise Broken(f"it speaks {versions}")
+            raise ProtocolBroken(f"it speaks {versions}")
         self._auth_methods = initialized.auth_methods or []
 
     def _open_session(self) -> None:
@@ -176,19 +176,19 @@ class Conversation:
             self._ask("authenticate", {"methodId": by_key}, soon=True)
             session = self._new_session()
         self._client.session = session.session_id
-        modes = session.modes or Modes()
+        modes = session.modes or AcpModes()
         if modes.current_mode_id != ASKING_MODE and any(mode.id == ASKING_MODE for mode in modes.available_modes):
             change = {"sessionId": session.session_id, "modeId": ASKING_MODE}
             self._ask("session/set_mode", change, soon=True)
 
-    def _new_session(self) -> Session:
+    def _new_session(self) -> AcpSession:
         where = {"cwd": self._places.checkout, "mcpServers": [], "_meta": OWN_SETTINGS_ONLY}
-        return _read(Session, self._ask("session/new", where, soon=True), "session/new")
+        return _read(AcpSession, self._ask("session/new", where, soon=True), "session/new")
 
-    def _prompt(self, prompt: str) -> Turn:
+    def _prompt(self, prompt: str) -> AcpTurn:
         session = self._client.session
         content = [{"type": "text", "text": prompt}]
-        return _read(Turn, self._ask("session/prompt", {"sessionId": session, "prompt": content}), "session/prompt")
+        return _read(AcpTurn, self._ask("session/prompt", {"sessionId": session, "prompt": content}), "session/prompt")
 
     def _ask(self, method: str, params: Mapping[str, object], *, soon: bool = False) -> Raw:
         """Send a request and take whatever comes until it is answered; a turn may take as long as the cage allows."""
@@ -219,29 +219,29 @@ class Conversation:
         self._wire.send({"method": "session/cancel", "params": {"sessionId": self._client.session}})
         return time.monotonic() + self._order.cancel_s
 
-    def _ended(self, turn: Turn) -> Ended:
+    def _ended(self, turn: AcpTurn) -> AcpEnded:
         say(_used(turn, self._client.cost_usd))
         try:
             how = How(turn.stop_reason)
         except ValueError:
-            return Ended(
+            return AcpEnded(
                 How.BROKEN, f"it stopped for a reason that the protocol does not know: {turn.stop_reason!r:.60}"
             )
         if how is How.END_TURN and self._client.system_error:
-            return Ended(How.ERROR, self._client.last_text or "it reports an error of its own")
-        return Ended(how)
+            return AcpEnded(How.ERROR, self._client.last_text or "it reports an error of its own")
+        return AcpEnded(how)
 
-    def _failure(self, failure: Failed) -> Ended:
+    def _failure(self, failure: Failed) -> AcpEnded:
         if failure.error.code != AUTH_REQUIRED:
-            return Ended(How.CANCELLED if self._client.cancelled else How.ERROR, str(failure))
+            return AcpEnded(How.CANCELLED if self._client.cancelled else How.ERROR, str(failure))
         ways = ", ".join(f"{method.name or method.id:.60}" for method in self._auth_methods[:8])
-        return Ended(How.SIGN_IN, f"it wants somebody to sign in first{f' ({ways})' if ways else ''}")
+        return AcpEnded(How.SIGN_IN, f"it wants somebody to sign in first{f' ({ways})' if ways else ''}")
 
 
-def _used(turn: Turn, cost_usd: float | None) -> Used:
+def _used(turn: AcpTurn, cost_usd: float | None) -> Used:
     """What the turn used; counts that cannot be read are not counted."""
     try:
-        if (tokens := msgspec.json.decode(turn.usage, type=Tokens | None)) is not None:
+        if (tokens := msgspec.json.decode(turn.usage, type=AcpTokens | None)) is not None:
             read, written = tokens.cached_read_tokens or 0, tokens.cached_write_tokens or 0
             return Used(tokens.input_tokens + read + written, read, tokens.output_tokens, cost_usd)
         meta = msgspec.json.decode(turn.meta, type=PromptMeta | None)
@@ -262,7 +262,7 @@ def _read(kind: type[Answer], raw: Raw, method: str) -> Answer:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Broken(f"its answer to {method} is not what the protocol says: {str(error)[:200]}") from None
+        raise ProtocolBroken(f"its answer to {method} is not what the protocol says: {str(error)[:200]}") from None
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ _KILL_AFTER_S = 3.0
 NO_PARAMS = Raw(b"{}")
 
 
-class Broken(Exception):
+class ProtocolBroken(Exception):
     """The conversation cannot go on; the text says why."""
 
 
@@ -48,7 +48,7 @@ class RpcError(msgspec.Struct, frozen=True):
     data: Raw = Raw(b"null")
 
 
-class Message(msgspec.Struct, frozen=True):
+class WireMessage(msgspec.Struct, frozen=True):
     """A request (method and id), a notification (method alone) or a response (id alone)."""
 
     jsonrpc: str
@@ -59,7 +59,7 @@ class Message(msgspec.Struct, frozen=True):
     error: RpcError | UnsetType = UNSET
 
 
-_DECODER = msgspec.json.Decoder(Message)
+_DECODER = msgspec.json.Decoder(WireMessage)
 
 
 class Wire:
@@ -94,9 +94,9 @@ class Wire:
         """Queue a message; it is written while we wait for the next one."""
         self._out += msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n"
         if len(self._out) > MOST_UNREAD_BYTES:
-            raise Broken("it does not read what it asks for")
+            raise ProtocolBroken("it does not read what it asks for")
 
-    def receive(self, deadline_s: float | None = None) -> Message:
+    def receive(self, deadline_s: float | None = None) -> WireMessage:
         """The next message; `deadline_s` is a time of the monotonic clock."""
         if deadline_s is not None and time.monotonic() > deadline_s:  # however much else it says
             raise Silent
@@ -156,7 +156,7 @@ class Wire:
                 self._lines.append(line)
             self._partial = bytearray(part)
         if len(self._partial) > LARGEST_MESSAGE_BYTES:
-            raise Broken(f"it sent a message of more than {LARGEST_MESSAGE_BYTES // 1024**2} MiB")
+            raise ProtocolBroken(f"it sent a message of more than {LARGEST_MESSAGE_BYTES // 1024**2} MiB")
 
     def close(self, patience_s: float) -> int | None:
         """Close its input, give it time to end, then end it and its group. Its exit status; negative for a signal."""
@@ -196,14 +196,14 @@ def _drain(descriptor: int) -> bool:
         return False
 
 
-def _message(line: bytes) -> Message:
+def _message(line: bytes) -> WireMessage:
     try:
         message = _DECODER.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
-        raise Broken(f"it wrote what is no message of the protocol: {_shown(line)}") from None
+        raise ProtocolBroken(f"it wrote what is no message of the protocol: {_shown(line)}") from None
     is_response = message.method is UNSET and (message.result is UNSET) != (message.error is UNSET)
     if message.jsonrpc != "2.0" or not (is_response or message.method is not UNSET):
-        raise Broken(f"it wrote what is no message of the protocol: {_shown(line)}")
+        raise ProtocolBroken(f"it wrote what is no message of the protocol: {_shown(line)}")
     return message
 
 

@@ -8,10 +8,19 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from phasegate.agents.port import AgentEvent, AgentReport, Ending, Finished, HearsErrors, Launch, Reading, Task
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    Ending,
+    FinishedRun,
+    HearsErrors,
+    Launch,
+    StreamReading,
+)
+from phasegate.agents.request_spool import RequestSpool, place_commands
 from phasegate.agents.secret_values import secrets_of
 from phasegate.agents.sign_in import SignIn
-from phasegate.agents.spool import Spool, place_commands
 from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
@@ -22,18 +31,18 @@ OnEvent = Callable[[AgentEvent], None]
 _log = logging.getLogger(__name__)
 
 
-class Ran(NamedTuple):
+class AgentRun(NamedTuple):
     """A run that is over: what the agent brought, and how its process ended."""
 
     report: AgentReport
-    finished: Finished
+    finished: FinishedRun
 
 
 def job_request(
-    task: Task,
+    task: AgentTask,
     launch: Launch,
     folder: Path,
-    spool: Spool,
+    spool: RequestSpool,
     *,
     tag: str,
     level: Level,
@@ -76,7 +85,7 @@ def _place(launch: Launch, home: Path) -> None:
         (home / name).write_bytes(content)
 
 
-def run_agent(job: Job, reading: Reading, on_event: OnEvent | None = None) -> Ran:
+def run_agent(job: Job, reading: StreamReading, on_event: OnEvent | None = None) -> AgentRun:
     """Run a job to its end. Its stdout goes to the reading line by line, and what happens to `on_event`, both live.
 
     Neither can harm the run. What the reading could not take in was not read, so the run has failed; a listener that
@@ -88,17 +97,17 @@ def run_agent(job: Job, reading: Reading, on_event: OnEvent | None = None) -> Ra
     try:
         if not outcome.unheard:
             ear.hear_the_rest()
-            return Ran(reading.report(finished), finished)
+            return AgentRun(reading.report(finished), finished)
     except Exception:
         _log.exception("the end of a run could not be read")
     unread = AgentReport("", Ending.FAILED, "what it printed could not be read; this is a fault of ours: see the log")
-    return Ran(unread, finished)
+    return AgentRun(unread, finished)
 
 
 class _Ear:
     """Cuts stdout into lines for a reading, and stderr too for one that wants it."""
 
-    def __init__(self, reading: Reading, on_event: OnEvent | None) -> None:
+    def __init__(self, reading: StreamReading, on_event: OnEvent | None) -> None:
         self._reading = reading
         self._on_event = on_event
         self._lines = Lines()
@@ -139,9 +148,9 @@ class _Ear:
             self._on_event = None
 
 
-def finished_of(outcome: Outcome, ended_at_s: float, skipped_lines: int = 0) -> Finished:
+def finished_of(outcome: Outcome, ended_at_s: float, skipped_lines: int = 0) -> FinishedRun:
     """How the job ended, in the words of the port."""
-    return Finished(
+    return FinishedRun(
         exit_status=outcome.exit_code,
         signal=outcome.signal,
         stdout=outcome.stdout.text,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from phasegate.agents.claude_stream import ClaudeStream
-from phasegate.agents.heard import Heard, report_of_stream
-from phasegate.agents.port import AgentEvent, AgentReport, Finished, Launch, Reading, Talk, Task
-from phasegate.agents.program import Account, launch_of, model_option
+from phasegate.agents.port import AgentEvent, AgentReport, AgentTask, FinishedRun, Launch, StreamReading, Talk
+from phasegate.agents.program_launch import Account, launch_of, model_option
+from phasegate.agents.stream_state import StreamState, report_of_stream
 
 ACCOUNT = Account(
     keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -37,15 +37,15 @@ class ClaudeCode:
     default_command = ("claude",)
     version_arguments = ("--version",)
 
-    def launch(self, task: Task) -> Launch:
+    def launch(self, task: AgentTask) -> Launch:
         # The cage bounds what it can do; it does not take root for an answer unless it is told of a sandbox.
         permissions = _FREE if task.caged else _EDITS_AND_COMMITS
         env = {**_ENV, "IS_SANDBOX": "1"} if task.caged else _ENV
         arguments = (*_ARGUMENTS, *model_option(task, "--model"), *permissions)
         return launch_of(task, ACCOUNT, self.default_command, arguments, env=env)
 
-    def reading(self, task: Task, talk: Talk) -> Reading:
-        return _Reading(ClaudeStream(Heard(task.phase, talk), task.checkout))
+    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
+        return _Reading(ClaudeStream(StreamState(task.phase, talk), task.checkout))
 
 
 class _Reading:
@@ -55,5 +55,5 @@ class _Reading:
     def line(self, text: str) -> Iterable[AgentEvent]:
         return self._stream.line(text)
 
-    def report(self, finished: Finished) -> AgentReport:
-        return report_of_stream(self._stream.heard, finished, ACCOUNT.sign_in)
+    def report(self, finished: FinishedRun) -> AgentReport:
+        return report_of_stream(self._stream.state, finished, ACCOUNT.sign_in)

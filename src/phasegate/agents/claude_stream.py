@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from phasegate.agents.api_error import Trouble
-from phasegate.agents.heard import Heard, decoded
 from phasegate.agents.port import AgentEvent, EventKind, Usage
+from phasegate.agents.stream_state import StreamState, decoded
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
 
 PATIENCE_MS = 30_000  # a program that waits longer than this for its model is stopped: we wait better
@@ -26,27 +26,27 @@ class Part(msgspec.Struct, frozen=True):
     content: object = None
 
 
-class Tokens(msgspec.Struct, frozen=True):
+class ClaudeTokens(msgspec.Struct, frozen=True):
     input_tokens: int = 0
     output_tokens: int = 0
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
 
 
-class Message(msgspec.Struct, frozen=True):
+class ClaudeMessage(msgspec.Struct, frozen=True):
     id: str = ""
     content: tuple[Part, ...] | str = ()
-    usage: Tokens | None = None
+    usage: ClaudeTokens | None = None
 
 
 class Assistant(msgspec.Struct, frozen=True, tag="assistant"):
-    message: Message
+    message: ClaudeMessage
     parent_tool_use_id: str | None = None
     is_api_error_message: bool = False
 
 
 class User(msgspec.Struct, frozen=True, tag="user"):
-    message: Message
+    message: ClaudeMessage
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Wait(msgspec.Struct, frozen=True):
     delay_ms: float = msgspec.field(default=0.0, name="delayMs")
 
 
-class System(msgspec.Struct, frozen=True, tag="system"):
+class ClaudeSystem(msgspec.Struct, frozen=True, tag="system"):
     subtype: str = ""
     error: str = ""
     error_status: int | None = None
@@ -86,7 +86,7 @@ class ModelTokens(msgspec.Struct, frozen=True, rename="camel"):
     cache_creation_input_tokens: int = 0
 
 
-class Result(msgspec.Struct, frozen=True, tag="result"):
+class ClaudeResult(msgspec.Struct, frozen=True, tag="result"):
     is_error: bool | None = None
     subtype: str = ""
     result: str | None = None
@@ -94,7 +94,7 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     errors: tuple[str, ...] = ()
     terminal_reason: str | None = None
     api_error_status: int | None = None
-    usage: Tokens | None = None
+    usage: ClaudeTokens | None = None
     total_cost_usd: float | None = None
     model_usage: Mapping[str, ModelTokens] = msgspec.field(default_factory=dict, name="modelUsage")
 
@@ -110,15 +110,15 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
         return Trouble(next((text for text in said if text), "its result is an error"), self.api_error_status)
 
 
-_Line = Assistant | User | System | Limit | Result
+_Line = Assistant | User | ClaudeSystem | Limit | ClaudeResult
 _LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
 
 
 class ClaudeStream:
-    """Turns lines into events, and keeps in `heard` what the report needs."""
+    """Turns lines into events, and keeps in `state` what the report needs."""
 
-    def __init__(self, heard: Heard, checkout: Path, *, cache_is_counted: bool = False) -> None:
-        self.heard = heard
+    def __init__(self, state: StreamState, checkout: Path, *, cache_is_counted: bool = False) -> None:
+        self.state = state
         self.wait_s: float | None = None  # how long it said that it would wait, when that was too long
         self._checkout = checkout
         self._cache_is_counted = cache_is_counted  # whether `input_tokens` holds the cached ones already
@@ -134,11 +134,11 @@ class ClaudeStream:
                 return self._assistant(event)
             case User(message):
                 return self._results(message)
-            case System() as event:
+            case ClaudeSystem() as event:
                 return self._system(event)
             case Limit(info):
                 return self._limit(info)
-            case Result() as event:
+            case ClaudeResult() as event:
                 return self._end(event)
 
     def _assistant(self, event: Assistant) -> Iterator[AgentEvent]:
@@ -155,50 +155,50 @@ class ClaudeStream:
 
     def _speak(self, parts: Iterable[Part]) -> None:
         """A message may come in several lines; a tool ends it."""
-        self.heard.get_on()
+        self.state.get_on()
         for part in parts:
             if part.type == "text":
-                self.heard.say(part.text)
+                self.state.say(part.text)
             elif part.type == "tool_use":
-                self.heard.end_message()
+                self.state.end_message()
 
-    def _count(self, message_id: str, tokens: Tokens) -> AgentEvent:
+    def _count(self, message_id: str, tokens: ClaudeTokens) -> AgentEvent:
         """What the messages say so far: the output is a guess until the result corrects it."""
         if message_id != self._message_id:
-            self._message_id, self._before = message_id, self.heard.usage or Usage()
+            self._message_id, self._before = message_id, self.state.usage or Usage()
         now = self._usage(tokens)
-        self.heard.usage = Usage(
+        self.state.usage = Usage(
             self._before.input_tokens + now.input_tokens,
             self._before.cached_input_tokens + now.cached_input_tokens,
             self._before.output_tokens + now.output_tokens,
         )
-        return AgentEvent(EventKind.USAGE, usage=self.heard.usage)
+        return AgentEvent(EventKind.USAGE, usage=self.state.usage)
 
-    def _usage(self, tokens: Tokens, cost_usd: float | None = None) -> Usage:
+    def _usage(self, tokens: ClaudeTokens, cost_usd: float | None = None) -> Usage:
         read, written = tokens.cache_read_input_tokens or 0, tokens.cache_creation_input_tokens or 0
         beside = 0 if self._cache_is_counted else read + written
         return Usage(tokens.input_tokens + beside, read, tokens.output_tokens, cost_usd)
 
-    def _results(self, message: Message) -> Iterator[AgentEvent]:
+    def _results(self, message: ClaudeMessage) -> Iterator[AgentEvent]:
         for part in message.content if isinstance(message.content, tuple) else ():
             if part.type == "tool_result" and part.is_error:
                 yield notice(str(part.content or "a tool failed")[:2_000], failed=True)
 
-    def _system(self, event: System) -> Iterable[AgentEvent]:
+    def _system(self, event: ClaudeSystem) -> Iterable[AgentEvent]:
         if event.subtype == "permission_denied":
             return (notice(f"not permitted: {event.tool_name}: {event.message}", failed=True),)
         if event.subtype == "api_retry":
-            self.heard.retrying = Trouble(event.error or "its model does not answer", event.error_status)
+            self.state.retrying = Trouble(event.error or "its model does not answer", event.error_status)
             return (notice(f"try {event.attempt} failed: {event.error_status or ''} {event.error}", failed=True),)
         if event.subtype == "retry" and event.data is not None:
             return self._wait(event.data)
         return ()
 
     def _wait(self, wait: Wait) -> Iterable[AgentEvent]:
-        self.heard.retrying = Trouble("temporarily no answer from its model")
+        self.state.retrying = Trouble("temporarily no answer from its model")
         if wait.delay_ms >= PATIENCE_MS:
             self.wait_s = wait.delay_ms / 1000
-            self.heard.stop()
+            self.state.stop()
         return (notice(f"try {wait.attempt} failed", failed=True),)
 
     def _limit(self, info: LimitInfo) -> Iterable[AgentEvent]:
@@ -207,22 +207,22 @@ class ClaudeStream:
         self._limit_ends_s = info.resets_at_s
         return (notice("its usage limit is reached", failed=True),)
 
-    def _end(self, result: Result) -> Iterator[AgentEvent]:
+    def _end(self, result: ClaudeResult) -> Iterator[AgentEvent]:
         if result.usage is not None or result.model_usage:
-            self.heard.usage = self._total(result)
-            yield AgentEvent(EventKind.USAGE, usage=self.heard.usage)
-        self.heard.get_on()
+            self.state.usage = self._total(result)
+            yield AgentEvent(EventKind.USAGE, usage=self.state.usage)
+        self.state.get_on()
         if result.is_good and not _USAGE_LIMIT.match(result.result or ""):
-            self.heard.replace(result.result or "")
-            self.heard.completed = True
+            self.state.replace(result.result or "")
+            self.state.completed = True
         else:
-            self.heard.trouble = result.trouble._replace(retry_at_s=self._limit_ends_s)
-        yield AgentEvent(EventKind.END, failed=not self.heard.completed)
+            self.state.trouble = result.trouble._replace(retry_at_s=self._limit_ends_s)
+        yield AgentEvent(EventKind.END, failed=not self.state.completed)
 
-    def _total(self, result: Result) -> Usage:
+    def _total(self, result: ClaudeResult) -> Usage:
         """All models of the run, those of sub-agents too, where they are listed."""
         if not result.model_usage:
-            return self._usage(result.usage or Tokens(), result.total_cost_usd)
+            return self._usage(result.usage or ClaudeTokens(), result.total_cost_usd)
         models = result.model_usage.values()
         read = sum(model.cache_read_input_tokens for model in models)
         fresh = sum(model.input_tokens + model.cache_creation_input_tokens for model in models)

@@ -8,20 +8,20 @@ from pathlib import Path
 import msgspec
 
 from phasegate.agents.api_error import Trouble, meaning_of
-from phasegate.agents.heard import Heard, decoded, report_of_stream
 from phasegate.agents.port import (
     AgentEvent,
     AgentReport,
+    AgentTask,
     Ending,
     EventKind,
-    Finished,
+    FinishedRun,
     Launch,
-    Reading,
+    StreamReading,
     Talk,
-    Task,
     Usage,
 )
-from phasegate.agents.program import Account, launch_of, model_option
+from phasegate.agents.program_launch import Account, launch_of, model_option
+from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
 from phasegate.agents.tool_use import file_change, notice
 
 ACCOUNT = Account(
@@ -47,13 +47,13 @@ class Codex:
     default_command = ("codex",)
     version_arguments = ("--version",)
 
-    def launch(self, task: Task) -> Launch:
+    def launch(self, task: AgentTask) -> Launch:
         permissions = _FREE if task.caged else _OWN_SANDBOX
         arguments = (*_ARGUMENTS, *model_option(task, "-m"), *permissions, "-")
         return launch_of(task, ACCOUNT, self.default_command, arguments)
 
-    def reading(self, task: Task, talk: Talk) -> Reading:
-        return _Reading(Heard(task.phase, talk), task.checkout)
+    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
+        return _Reading(StreamState(task.phase, talk), task.checkout)
 
 
 class _Change(msgspec.Struct, frozen=True):
@@ -111,8 +111,8 @@ _LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
 
 
 class _Reading:
-    def __init__(self, heard: Heard, checkout: Path) -> None:
-        self._heard = heard
+    def __init__(self, state: StreamState, checkout: Path) -> None:
+        self._state = state
         self._checkout = checkout
         self._reconnects = 0
 
@@ -131,14 +131,14 @@ class _Reading:
             case _TurnCompleted(usage):
                 return self._end(usage)
             case _TurnFailed(error):
-                self._heard.trouble = Trouble(error.message)
+                self._state.trouble = Trouble(error.message)
                 return (AgentEvent(EventKind.END, error.message, failed=True),)
 
-    def report(self, finished: Finished) -> AgentReport:
-        return report_of_stream(self._heard, finished, ACCOUNT.sign_in)
+    def report(self, finished: FinishedRun) -> AgentReport:
+        return report_of_stream(self._state, finished, ACCOUNT.sign_in)
 
     def _doing(self, *events: AgentEvent) -> Iterable[AgentEvent]:
-        self._heard.get_on()
+        self._state.get_on()
         self._reconnects = 0
         return events
 
@@ -148,8 +148,8 @@ class _Reading:
             self._doing()
         match item.type:
             case "agent_message":
-                self._heard.say(item.text)
-                self._heard.end_message()
+                self._state.say(item.text)
+                self._state.end_message()
                 yield AgentEvent(EventKind.TEXT, item.text)
             case "file_change":
                 for change in item.changes:
@@ -166,18 +166,18 @@ class _Reading:
 
     def _wait(self, message: str) -> Iterable[AgentEvent]:
         """`error` is not the end: "Reconnecting... 2/5" comes this way too."""
-        trouble = self._heard.retrying = Trouble(message)
+        trouble = self._state.retrying = Trouble(message)
         self._reconnects += 1
         if meaning_of(trouble, "", 0.0).ending is Ending.RATE_LIMITED:
-            self._heard.stop_unless_it_gets_on(PATIENCE_S)
+            self._state.stop_unless_it_gets_on(PATIENCE_S)
         if self._reconnects > _MOST_RECONNECTS:
-            self._heard.stop()
+            self._state.stop()
         return (notice(message, failed=True),)
 
     def _end(self, tokens: _Tokens | None) -> Iterator[AgentEvent]:
         if tokens is not None:
-            self._heard.usage = Usage(tokens.input_tokens, tokens.cached_input_tokens, tokens.output_tokens)
-            yield AgentEvent(EventKind.USAGE, usage=self._heard.usage)
-        self._heard.get_on()
-        self._heard.completed = True
+            self._state.usage = Usage(tokens.input_tokens, tokens.cached_input_tokens, tokens.output_tokens)
+            yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
+        self._state.get_on()
+        self._state.completed = True
         yield AgentEvent(EventKind.END)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from phasegate.agents.ending import PlainReading
 from phasegate.agents.envelope import environment_of
-from phasegate.agents.port import Launch, Reading, Talk, Task
+from phasegate.agents.plain_program import PlainReading
+from phasegate.agents.port import AgentTask, Launch, StreamReading, Talk
 from phasegate.errors import ConfigError
 
 
@@ -19,7 +19,7 @@ class Command:
     default_command: tuple[str, ...] = ()
     version_arguments: tuple[str, ...] = ()
 
-    def launch(self, task: Task) -> Launch:
+    def launch(self, task: AgentTask) -> Launch:
         if not task.agent.command:
             raise ConfigError(
                 f"agent {task.agent.name!r} has no command",
@@ -33,11 +33,11 @@ class Command:
             pass_env=task.agent.env,
         )
 
-    def reading(self, task: Task, talk: Talk) -> Reading:
+    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
         return PlainReading()
 
 
-def run_variables(task: Task) -> dict[str, str]:
+def run_variables(task: AgentTask) -> dict[str, str]:
     """The variables of every run, and which round of which phase this is: the envelope has no field for it."""
     return {
         **environment_of(task.envelope, task.prompt_xml),

@@ -7,9 +7,18 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from phasegate.agents.claude_stream import ClaudeStream
-from phasegate.agents.heard import Heard, decoded, report_of_stream
-from phasegate.agents.port import AgentEvent, AgentReport, EventKind, Finished, Launch, Reading, Talk, Task
-from phasegate.agents.program import Account, launch_of, model_option
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    EventKind,
+    FinishedRun,
+    Launch,
+    StreamReading,
+    Talk,
+)
+from phasegate.agents.program_launch import Account, launch_of, model_option
+from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
 from phasegate.agents.tool_use import ToolInput, tool_use
 
 ACCOUNT = Account(
@@ -26,13 +35,13 @@ class Cursor:
     default_command = ("cursor-agent",)
     version_arguments = ("--version",)
 
-    def launch(self, task: Task) -> Launch:
+    def launch(self, task: AgentTask) -> Launch:
         permissions = ("--force", "--trust") if task.caged else ("--trust",)
         arguments = ("-p", "--output-format", "stream-json", *permissions, *model_option(task, "--model"))
         return launch_of(task, ACCOUNT, self.default_command, arguments)
 
-    def reading(self, task: Task, talk: Talk) -> Reading:
-        return _Reading(task, Heard(task.phase, talk))
+    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
+        return _Reading(task, StreamState(task.phase, talk))
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -49,26 +58,26 @@ _LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
 
 
 class _Reading:
-    def __init__(self, task: Task, heard: Heard) -> None:
+    def __init__(self, task: AgentTask, state: StreamState) -> None:
         self._checkout = task.checkout
-        self._heard = heard
-        self._stream = ClaudeStream(heard, task.checkout)
+        self._state = state
+        self._stream = ClaudeStream(state, task.checkout)
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         event = decoded(_LINE, text)
         if event is None:
             return self._said(text)
-        self._heard.get_on()
-        self._heard.end_message()
+        self._state.get_on()
+        self._state.end_message()
         calls = event.tool_call.items() if event.subtype == "started" else ()
         return [tool_use(_NAMES.get(name, name), call.args, self._checkout) for name, call in calls]
 
-    def report(self, finished: Finished) -> AgentReport:
-        return report_of_stream(self._heard, finished, ACCOUNT.sign_in)
+    def report(self, finished: FinishedRun) -> AgentReport:
+        return report_of_stream(self._state, finished, ACCOUNT.sign_in)
 
     def _said(self, text: str) -> Iterable[AgentEvent]:
         """Its result is its end: it is known to stay on after it, so it is told to go."""
         events = [*self._stream.line(text)]
         if any(event.kind is EventKind.END for event in events):
-            self._heard.stop()
+            self._state.stop()
         return events

@@ -42,7 +42,7 @@ class Envelope(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self) + b"\n"
 
 
-class Package(msgspec.Struct, frozen=True):
+class EnvelopePackage(msgspec.Struct, frozen=True):
     """The work package that a run is of."""
 
     wp_id: str
@@ -57,7 +57,7 @@ class Share(msgspec.Struct, frozen=True):
     deliverables: tuple[str, ...]
 
 
-class Places(msgspec.Struct, frozen=True):
+class RunPlaces(msgspec.Struct, frozen=True):
     """Where the things of a run are. All of it lies in the repository or its worktrees."""
 
     repository: Path
@@ -70,9 +70,9 @@ class Places(msgspec.Struct, frozen=True):
 def make_envelope(
     job_id: str,
     feature_slug: str,
-    places: Places,
+    places: RunPlaces,
     config: EnvelopeConfig,
-    package: Package | None = None,
+    package: EnvelopePackage | None = None,
     share: Share | None = None,
 ) -> Envelope:
     """The envelope of one run. Without a package, `wp_id` is null and `wp_sequence` is 0."""
@@ -100,7 +100,7 @@ def _for_one_of_several(envelope: Envelope, share: Share) -> Envelope:
     )
 
 
-def _inside(places: Places, path: Path) -> str:
+def _inside(places: RunPlaces, path: Path) -> str:
     """An agent is never pointed at a file elsewhere: what it is told to read, it may repeat to anybody."""
     roots = (places.repository, places.worktrees)
     if not path.is_absolute() or ".." in path.parts or not any(_is_below(path, root) for root in roots):

@@ -10,9 +10,19 @@ from pathlib import Path
 import msgspec
 
 from phasegate.agents.api_error import Trouble
-from phasegate.agents.heard import Heard, decoded, report_of_stream
-from phasegate.agents.port import AgentEvent, AgentReport, EventKind, Finished, Launch, Reading, Talk, Task, Usage
-from phasegate.agents.program import ROUTES, Account, launch_of, model_option, settings_file
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    EventKind,
+    FinishedRun,
+    Launch,
+    StreamReading,
+    Talk,
+    Usage,
+)
+from phasegate.agents.program_launch import ROUTES, Account, launch_of, model_option, settings_file
+from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
 
 ACCOUNT = Account(
@@ -69,7 +79,7 @@ class Gemini:
     default_command = ("gemini",)
     version_arguments = ("--version",)
 
-    def launch(self, task: Task) -> Launch:
+    def launch(self, task: AgentTask) -> Launch:
         permissions = "yolo" if task.caged else "auto_edit"
         # Only a server of this name may run: there is none, and a project cannot guess it and have one.
         servers = ("--allowed-mcp-server-names", f"none-{task.envelope.job_id}")
@@ -88,8 +98,8 @@ class Gemini:
             home_paths={"GEMINI_CLI_SYSTEM_SETTINGS_PATH": _SETTINGS_FILE},
         )
 
-    def reading(self, task: Task, talk: Talk) -> Reading:
-        return _Reading(Heard(task.phase, talk), task.checkout)
+    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
+        return _Reading(StreamState(task.phase, talk), task.checkout)
 
 
 def _sign_in(environment: Mapping[str, str]) -> dict[str, object]:
@@ -145,8 +155,8 @@ _LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
 
 
 class _Reading:
-    def __init__(self, heard: Heard, checkout: Path) -> None:
-        self._heard = heard
+    def __init__(self, state: StreamState, checkout: Path) -> None:
+        self._state = state
         self._checkout = checkout
         self._last_error = ""
 
@@ -155,11 +165,11 @@ class _Reading:
             case None:
                 return ()  # of another kind, or no line of the protocol
             case _Message("assistant", content):
-                self._heard.say(content)
+                self._state.say(content)
                 return (AgentEvent(EventKind.TEXT, content),)
             case _ToolUse(name, parameters):
-                self._heard.get_on()
-                self._heard.end_message()
+                self._state.get_on()
+                self._state.end_message()
                 return (tool_use(name, parameters, self._checkout),)
             case _ToolResult("error", error):
                 return (notice(error.message if error else "a tool failed", failed=True),)
@@ -170,20 +180,20 @@ class _Reading:
                 return self._end(event)
         return ()
 
-    def report(self, finished: Finished) -> AgentReport:
-        if not self._heard.completed and (tries := _TRY.findall(finished.stderr[-16_000:])):
-            self._heard.retrying = Trouble(tries[-1])  # its retries are told on stderr alone
-        return report_of_stream(self._heard, finished, ACCOUNT.sign_in, _UNUSABLE)
+    def report(self, finished: FinishedRun) -> AgentReport:
+        if not self._state.completed and (tries := _TRY.findall(finished.stderr[-16_000:])):
+            self._state.retrying = Trouble(tries[-1])  # its retries are told on stderr alone
+        return report_of_stream(self._state, finished, ACCOUNT.sign_in, _UNUSABLE)
 
     def _end(self, result: _Result) -> Iterator[AgentEvent]:
         if result.stats is not None:
             stats = result.stats
-            self._heard.usage = Usage(stats.input_tokens, stats.cached, stats.output_tokens)
-            yield AgentEvent(EventKind.USAGE, usage=self._heard.usage)
-        self._heard.get_on()
+            self._state.usage = Usage(stats.input_tokens, stats.cached, stats.output_tokens)
+            yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
+        self._state.get_on()
         looped = self._last_error.startswith(_LOOP)  # it calls that a success
-        self._heard.completed = result.status == "success" and result.error is None and not looped
-        if not self._heard.completed:
+        self._state.completed = result.status == "success" and result.error is None and not looped
+        if not self._state.completed:
             said = result.error.message if result.error else ""
-            self._heard.trouble = Trouble(said or self._last_error or "its result is an error")
-        yield AgentEvent(EventKind.END, failed=not self._heard.completed)
+            self._state.trouble = Trouble(said or self._last_error or "its result is an error")
+        yield AgentEvent(EventKind.END, failed=not self._state.completed)

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from phasegate.agents import acp, claude_code, codex, cursor, gemini, opencode, qwen
-from phasegate.agents.program import Account
+from phasegate.agents.program_launch import Account
 
 
 class Known(NamedTuple):

@@ -8,9 +8,19 @@ from pathlib import Path
 import msgspec
 
 from phasegate.agents.api_error import Trouble
-from phasegate.agents.heard import Heard, decoded, report_of_stream
-from phasegate.agents.port import AgentEvent, AgentReport, EventKind, Finished, Launch, Reading, Talk, Task, Usage
-from phasegate.agents.program import Account, launch_of, model_option
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    EventKind,
+    FinishedRun,
+    Launch,
+    StreamReading,
+    Talk,
+    Usage,
+)
+from phasegate.agents.program_launch import Account, launch_of, model_option
+from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
 from phasegate.errors import ConfigError
 
@@ -45,14 +55,14 @@ class OpenCode:
     default_command = ("opencode",)
     version_arguments = ("--version",)
 
-    def launch(self, task: Task) -> Launch:
+    def launch(self, task: AgentTask) -> Launch:
         _refuse_plugins(task.checkout)
         arguments = ("run", "--format", "json", "--auto", *_ERRORS_ON_STDERR, *model_option(task, "-m"))
         env = _ENV if task.caged else {**_ENV, **_NO_SHELL}
         return launch_of(task, ACCOUNT, self.default_command, arguments, env=env)
 
-    def reading(self, task: Task, talk: Talk) -> Reading:
-        return _Reading(Heard(task.phase, talk), task.checkout)
+    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
+        return _Reading(StreamState(task.phase, talk), task.checkout)
 
 
 def _refuse_plugins(checkout: Path) -> None:
@@ -131,8 +141,8 @@ _LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
 class _Reading:
     """There is no final event: the end is good when the last step ended with `stop` and nothing came after it."""
 
-    def __init__(self, heard: Heard, checkout: Path) -> None:
-        self._heard = heard
+    def __init__(self, state: StreamState, checkout: Path) -> None:
+        self._state = state
         self._checkout = checkout
         self._retry_after = ""
         self._empty_steps = 0
@@ -142,14 +152,14 @@ class _Reading:
             case None:
                 return ()  # of another kind, or no line of the protocol
             case _StepStart():
-                self._heard.get_on()
-                self._heard.end_message()
+                self._state.get_on()
+                self._state.end_message()
                 return ()
             case _Text(part):
-                self._heard.say(part.text)
+                self._state.say(part.text)
                 return (AgentEvent(EventKind.TEXT, part.text),)
             case _ToolUse(part):
-                self._heard.get_on()
+                self._state.get_on()
                 return (tool_use(part.tool, part.state.input, self._checkout, failed=part.state.status == "error"),)
             case _StepFinish(part):
                 return self._finish(part)
@@ -161,31 +171,31 @@ class _Reading:
         line, _, cause = text[:LONGEST_LOG_LINE].partition(_CAUSE)
         if not cause or _STREAM_ERROR not in line or _ITS_OWN not in line:  # titles are asked for besides
             return ()
-        self._heard.retrying = Trouble(f"temporarily no answer from its model: {cause.partition(chr(34))[0]}")
-        self._heard.stop_unless_it_gets_on(PATIENCE_S)
+        self._state.retrying = Trouble(f"temporarily no answer from its model: {cause.partition(chr(34))[0]}")
+        self._state.stop_unless_it_gets_on(PATIENCE_S)
         return (notice(cause, failed=True),)
 
-    def report(self, finished: Finished) -> AgentReport:
-        trouble = self._heard.trouble
+    def report(self, finished: FinishedRun) -> AgentReport:
+        trouble = self._state.trouble
         if trouble is not None and self._retry_after.isdigit():
-            self._heard.trouble = trouble._replace(retry_at_s=finished.ended_at_s + int(self._retry_after[:7]))
-        return report_of_stream(self._heard, finished, ACCOUNT.sign_in)
+            self._state.trouble = trouble._replace(retry_at_s=finished.ended_at_s + int(self._retry_after[:7]))
+        return report_of_stream(self._state, finished, ACCOUNT.sign_in)
 
     def _finish(self, part: _Part) -> Iterator[AgentEvent]:
-        self._heard.get_on()
-        self._heard.usage = self._used(part)
-        yield AgentEvent(EventKind.USAGE, usage=self._heard.usage)
-        self._heard.completed = part.reason == "stop"
+        self._state.get_on()
+        self._state.usage = self._used(part)
+        yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
+        self._state.completed = part.reason == "stop"
         self._empty_steps = self._empty_steps + 1 if part.reason == "unknown" else 0
         if self._empty_steps >= _MOST_EMPTY_STEPS:
-            self._heard.retrying = Trouble("the model's stream ended before its end, again and again")
-            self._heard.stop()
-        if self._heard.completed:
+            self._state.retrying = Trouble("the model's stream ended before its end, again and again")
+            self._state.stop()
+        if self._state.completed:
             yield AgentEvent(EventKind.END)
 
     def _used(self, part: _Part) -> Usage:
         """Steps count for themselves, so they are added up."""
-        before, tokens = self._heard.usage or Usage(cost_usd=0.0), part.tokens
+        before, tokens = self._state.usage or Usage(cost_usd=0.0), part.tokens
         return Usage(
             before.input_tokens + tokens.input + tokens.cache.read + tokens.cache.write,
             before.cached_input_tokens + tokens.cache.read,
@@ -194,7 +204,7 @@ class _Reading:
         )
 
     def _fail(self, error: _ErrorBody) -> Iterable[AgentEvent]:
-        self._heard.get_on()
-        self._heard.trouble = Trouble(error.data.message or error.name, error.data.status_code)
+        self._state.get_on()
+        self._state.trouble = Trouble(error.data.message or error.name, error.data.status_code)
         self._retry_after = error.data.response_headers.get("retry-after", "")
         return (AgentEvent(EventKind.END, error.data.message, failed=True),)

@@ -31,7 +31,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     model: str = ""  # empty: the program's own choice
 
 
-class Task(msgspec.Struct, frozen=True):
+class AgentTask(msgspec.Struct, frozen=True):
     """One run of one agent."""
 
     envelope: Envelope
@@ -62,7 +62,7 @@ class Launch(msgspec.Struct, frozen=True):
     keep_stdin_open: bool = False  # for a conversation: the reading goes on with `Talk.send`
 
 
-class Finished(msgspec.Struct, frozen=True):
+class FinishedRun(msgspec.Struct, frozen=True):
     """A process that has ended: an exit status, or the signal that ended it, or neither if nobody knows."""
 
     exit_status: int | None
@@ -152,13 +152,13 @@ class Talk(Protocol):
         """Ask it to end; a second call kills."""
 
 
-class Reading(Protocol):
+class StreamReading(Protocol):
     """What one run says, taken in while it runs. It keeps only what the report needs."""
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         """Take in one line of stdout and say what happened. Called live, in order; no line may make it raise."""
 
-    def report(self, finished: Finished) -> AgentReport:
+    def report(self, finished: FinishedRun) -> AgentReport:
         """What the run brought. Exit status 0 alone is never success where the agent has a protocol."""
 
 
@@ -189,8 +189,8 @@ class Harness(Protocol):
     def version_arguments(self) -> tuple[str, ...]:
         """What to add to the command to make it print its version; empty when it has none."""
 
-    def launch(self, task: Task) -> Launch:
+    def launch(self, task: AgentTask) -> Launch:
         """How to start it; raises ConfigError when the configuration does not suffice."""
 
-    def reading(self, task: Task, talk: Talk) -> Reading:
+    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
         """A new reading for one run of this task. `talk` is the job itself, for agents that are answered or stopped."""

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from phasegate.agents.api_error import Trouble
 from phasegate.agents.claude_stream import ClaudeStream
-from phasegate.agents.heard import Heard, report_of_stream
-from phasegate.agents.port import AgentEvent, AgentReport, Finished, Launch, Reading, Talk, Task
-from phasegate.agents.program import Account, launch_of, model_option, settings_file
+from phasegate.agents.port import AgentEvent, AgentReport, AgentTask, FinishedRun, Launch, StreamReading, Talk
+from phasegate.agents.program_launch import Account, launch_of, model_option, settings_file
+from phasegate.agents.stream_state import StreamState, report_of_stream
 
 ACCOUNT = Account(
     keys=("OPENAI_API_KEY",),
@@ -37,7 +37,7 @@ class Qwen:
     default_command = ("qwen",)
     version_arguments = ("--version",)
 
-    def launch(self, task: Task) -> Launch:
+    def launch(self, task: AgentTask) -> Launch:
         account = () if "--auth-type" in task.agent.command else ("--auth-type", "openai")
         permissions = ("--yolo",) if task.caged else ("--approval-mode", "auto-edit")
         return launch_of(
@@ -49,8 +49,8 @@ class Qwen:
             home_files={".qwen/settings.json": settings_file(_SETTINGS)},
         )
 
-    def reading(self, task: Task, talk: Talk) -> Reading:
-        return _Reading(ClaudeStream(Heard(task.phase, talk), task.checkout, cache_is_counted=True))
+    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
+        return _Reading(ClaudeStream(StreamState(task.phase, talk), task.checkout, cache_is_counted=True))
 
 
 class _Reading:
@@ -60,13 +60,13 @@ class _Reading:
     def line(self, text: str) -> Iterable[AgentEvent]:
         return self._stream.line(text)
 
-    def report(self, finished: Finished) -> AgentReport:
-        heard = self._stream.heard
-        if heard.retrying is not None:
-            heard.retrying = self._awaited(heard.retrying, finished)
-        return report_of_stream(heard, finished, ACCOUNT.sign_in, _UNUSABLE)
+    def report(self, finished: FinishedRun) -> AgentReport:
+        state = self._stream.state
+        if state.retrying is not None:
+            state.retrying = self._awaited(state.retrying, finished)
+        return report_of_stream(state, finished, ACCOUNT.sign_in, _UNUSABLE)
 
-    def _awaited(self, trouble: Trouble, finished: Finished) -> Trouble:
+    def _awaited(self, trouble: Trouble, finished: FinishedRun) -> Trouble:
         """What it waits for stands on stderr alone; how long, in the stream."""
         errors = _API_ERROR.findall(finished.stderr[-16_000:])
         retry_at_s = None if self._stream.wait_s is None else finished.ended_at_s + self._stream.wait_s

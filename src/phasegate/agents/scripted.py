@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from phasegate.agents.command import run_variables
-from phasegate.agents.ending import PlainReading, report_of_plain_program
-from phasegate.agents.port import AgentReport, Ending, Finished, Launch, Reading, Talk, Task
+from phasegate.agents.plain_program import PlainReading, report_of_plain_program
+from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, Launch, StreamReading, Talk
 from phasegate.agents.scenario import load_scenario
 from phasegate.agents.scripted_program import BAD_SCENARIO
 from phasegate.errors import ConfigError
@@ -21,7 +21,7 @@ class Scripted:
     default_command = (sys.executable, "-P", "-m", "phasegate.agents.scripted_program")
     version_arguments: tuple[str, ...] = ()
 
-    def launch(self, task: Task) -> Launch:
+    def launch(self, task: AgentTask) -> Launch:
         scenario = _scenario_of(task)
         load_scenario(scenario)
         return Launch(
@@ -33,18 +33,18 @@ class Scripted:
             readable=(scenario,),
         )
 
-    def reading(self, task: Task, talk: Talk) -> Reading:
+    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
         return PlainReading(_report)
 
 
-def _report(finished: Finished) -> AgentReport:
+def _report(finished: FinishedRun) -> AgentReport:
     if finished.exit_status == BAD_SCENARIO:
         lines = finished.stderr.strip().splitlines()
         return AgentReport(finished.stdout, Ending.NOT_RUNNABLE, lines[0] if lines else "its scenario is wrong")
     return report_of_plain_program(finished)
 
 
-def _scenario_of(task: Task) -> Path:
+def _scenario_of(task: AgentTask) -> Path:
     """`scenario = "file"`; `command = ["file"]` means the same, for those who know only that key."""
     name = task.agent.scenario or next(iter(task.agent.command), "")
     if not name:

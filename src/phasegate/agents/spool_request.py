@@ -34,14 +34,14 @@ class ArtifactList(NamedTuple):
     as_json: bool = False
 
 
-Request = Status | WorktreeList | ArtifactWrite | ArtifactRead | ArtifactList
+SpoolRequest = Status | WorktreeList | ArtifactWrite | ArtifactRead | ArtifactList
 
 
 class Unanswerable(ValueError):
     """Not one of the requests above; the message is for the agent."""
 
 
-def read_request(arguments: Sequence[str]) -> Request:
+def read_request(arguments: Sequence[str]) -> SpoolRequest:
     """The request that these arguments mean, or Unanswerable. Values are for whoever answers to check."""
     if len(arguments) > MOST_ARGUMENTS:
         raise Unanswerable("too many arguments")
@@ -52,7 +52,7 @@ def read_request(arguments: Sequence[str]) -> Request:
     return request
 
 
-def _request(taken: _Taken) -> Request:
+def _request(taken: _Taken) -> SpoolRequest:
     match taken.word(), taken.word() if taken.words and taken.words[0] in _SECOND_WORDS else None:
         case "worktree", "list":
             return WorktreeList(taken.flag("--all"), taken.flag("--json"))

@@ -18,14 +18,14 @@ PATIENCE_S = 20.0  # a slow one takes six seconds on a busy machine
 _VERSION = re.compile(r"(?<![\w.])v?([0-9]{1,9}(?:\.[0-9A-Za-z]{1,20}){1,5}(?:[-+][0-9A-Za-z.-]{1,40}){0,2})")
 
 
-class Version(NamedTuple):
+class ProgramVersion(NamedTuple):
     """A version, or why none is known."""
 
     number: str = ""
     why_not: str = ""
 
 
-def ask_version(argv: tuple[str, ...], level: Level, patience_s: float = PATIENCE_S) -> Version:
+def ask_version(argv: tuple[str, ...], level: Level, patience_s: float = PATIENCE_S) -> ProgramVersion:
     """Start a program that is to print its version. Whatever it does instead, the answer is a value."""
     with tempfile.TemporaryDirectory(prefix="phasegate-version-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
@@ -47,14 +47,14 @@ def ask_version(argv: tuple[str, ...], level: Level, patience_s: float = PATIENC
         try:
             return _read(Job(request).run())
         except PhasegateError as error:
-            return Version(why_not=error.message)
+            return ProgramVersion(why_not=error.message)
 
 
-def _read(outcome: Outcome) -> Version:
+def _read(outcome: Outcome) -> ProgramVersion:
     if outcome.told_to_stop or outcome.timed_out:
-        return Version(why_not=f"it did not answer within {outcome.duration_s:.0f} s")
+        return ProgramVersion(why_not=f"it did not answer within {outcome.duration_s:.0f} s")
     if outcome.exit_code != 0:
         how = f"signal {outcome.signal}" if outcome.signal else f"exit status {outcome.exit_code}"
-        return Version(why_not=f"it ended with {how}")
+        return ProgramVersion(why_not=f"it ended with {how}")
     found = _VERSION.search(outcome.stdout.text)
-    return Version(found[1]) if found else Version(why_not="it printed none")
+    return ProgramVersion(found[1]) if found else ProgramVersion(why_not="it printed none")

@@ -15,7 +15,7 @@ from phasegate.agents.command import own_files
 from phasegate.agents.known import Known, known_program
 from phasegate.agents.secret_values import names_a_secret
 from phasegate.agents.table import HARNESSES
-from phasegate.agents.version import Version, ask_version
+from phasegate.agents.version import ProgramVersion, ask_version
 from phasegate.cage.level import Level
 from phasegate.cage.probe import choose, holding
 from phasegate.config import Agent, Config, load
@@ -28,7 +28,7 @@ from phasegate.rules.staffing import serve
 
 MOST_AT_ONCE = 4
 _PHASES = {"implement": "06-implementation", "review": "06-implementation"}  # where a role has but one
-_NO_VERSION = Version(why_not="it has no way to say it")
+_NO_VERSION = ProgramVersion(why_not="it has no way to say it")
 
 
 class Workshop(NamedTuple):
@@ -88,7 +88,7 @@ def _not_configured(config: Config) -> dict[str, Agent]:
 
 
 def _surveyed(
-    shop: Workshop, name: str, agent: Agent, version: Version, roles: Mapping[str, tuple[str, ...]]
+    shop: Workshop, name: str, agent: Agent, version: ProgramVersion, roles: Mapping[str, tuple[str, ...]]
 ) -> Surveyed:
     known = known_program(agent.harness, agent.command)
     sign_in = tuple(_sign_in(agent, known))
@@ -117,11 +117,11 @@ def _surveyed(
     )
 
 
-def _version(shop: Workshop, agent: Agent) -> Version:
+def _version(shop: Workshop, agent: Agent) -> ProgramVersion:
     """Asked of the program itself, in the strongest cage there is: it needs neither network nor anything of ours."""
     arguments, path = HARNESSES[agent.harness].version_arguments, program_of(shop, agent)
     if path is None:
-        return Version(why_not="it was not found")
+        return ProgramVersion(why_not="it was not found")
     if not arguments:
         return _NO_VERSION
     _, *own = own_files(shop.root, command_of(agent))

@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.agents.ending import cut_short
 from phasegate.agents.envelope import Share
-from phasegate.agents.port import NOTHING, AgentReport, Ending, Finished, Usage
+from phasegate.agents.plain_program import cut_short
+from phasegate.agents.port import NOTHING, AgentReport, Ending, FinishedRun, Usage
 from phasegate.config import Agent
 from phasegate.record.rows import Event
 from phasegate.rules.answer import Answer, blockers_in, parse_answer
@@ -61,13 +61,13 @@ class Ended(NamedTuple):
     remediation: str
     cleanup: bool
     answer: Answer
-    finished: Finished
+    finished: FinishedRun
     rows: tuple[Event, ...]  # for the journal, in the same step as the end
     usage: Usage | None = None  # as the agent says
     retry_at_s: float | None = None  # when a limit ends, where that is known
 
 
-def judged(assigned: Assigned, report: AgentReport, finished: Finished, has_a_stand_in: bool) -> Ended:
+def judged(assigned: Assigned, report: AgentReport, finished: FinishedRun, has_a_stand_in: bool) -> Ended:
     """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7)."""
     answer = parse_answer(report.answer, assigned.phase, truncated=report.cut)
     end, reason, remediation = _verdict_on(assigned, report, finished, answer)
@@ -92,7 +92,7 @@ def strayed(ended: Ended, changed: Sequence[str]) -> Ended:
     return ended._replace(end=End.BLOCKED, reason=reason, remediation=remedy)
 
 
-def _verdict_on(assigned: Assigned, report: AgentReport, finished: Finished, answer: Answer) -> tuple[End, str, str]:
+def _verdict_on(assigned: Assigned, report: AgentReport, finished: FinishedRun, answer: Answer) -> tuple[End, str, str]:
     """What an agent says outright goes before what its last words look like: a blocker is not tried again."""
     response = answer.response
     if response is not None and not response.success:

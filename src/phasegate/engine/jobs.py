@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 
 from phasegate.agents.caged import job_request, run_agent
-from phasegate.agents.envelope import EnvelopeConfig, Package, Places, make_envelope
-from phasegate.agents.port import AgentConfig, Finished, Harness, Task, Usage
+from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPlaces, make_envelope
+from phasegate.agents.port import AgentConfig, AgentTask, FinishedRun, Harness, Usage
+from phasegate.agents.request_spool import RequestSpool
 from phasegate.agents.sign_in import lent
-from phasegate.agents.spool import Spool
 from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
@@ -62,7 +62,7 @@ def run_job(
     launch = harness.launch(task)
     trails.open(assigned.feature, assigned.job)
     person_home = Path.home() if assigned.settings.sign_in else None
-    with Spool(folder / "spool") as spool, lent(launch.sign_in_files, person_home, folder / "home") as sign_in:
+    with RequestSpool(folder / "spool") as spool, lent(launch.sign_in_files, person_home, folder / "home") as sign_in:
         request = job_request(
             task,
             launch,
@@ -111,7 +111,7 @@ def _not_started(trails: Trails, assigned: Assigned, started: JobRow, reason: st
         trail_sealed(trails.close(assigned.job)),
     )
     answer = parse_answer("", assigned.phase)
-    return Ended(End.BLOCKED, reason, remedy, False, answer, Finished(None, "", ""), rows)
+    return Ended(End.BLOCKED, reason, remedy, False, answer, FinishedRun(None, "", ""), rows)
 
 
 def clear_away(project: Project, job: str) -> None:
@@ -172,10 +172,10 @@ def _assembled(project: Project, assigned: Assigned, harness: Harness) -> str:
     return assemble(request, assigned.pieces).prompt.to_xml()
 
 
-def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) -> Task:
+def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) -> AgentTask:
     package, settings = assigned.work, assigned.settings
     document = assigned.document or prompt
-    places = Places(project.root, project.worktrees, assigned.checkout, document, assigned.context)
+    places = RunPlaces(project.root, project.worktrees, assigned.checkout, document, assigned.context)
     config = EnvelopeConfig(
         harness.kind,
         int(settings.timeout_s),
@@ -183,10 +183,10 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
         assigned.share.agent_count if assigned.share else 1,
         assigned.rounds,
     )
-    of_package = Package(package.work_package_id, package.sequence) if package else None
+    of_package = EnvelopePackage(package.work_package_id, package.sequence) if package else None
     envelope = make_envelope(assigned.job, assigned.feature, places, config, of_package, assigned.share)
     agent = AgentConfig(assigned.agent, settings.command, settings.env, settings.scenario or "", settings.model or "")
-    return Task(
+    return AgentTask(
         envelope=envelope,
         agent=agent,
         repository=project.root,

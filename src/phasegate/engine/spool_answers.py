@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from phasegate.agents.spool import Answer, Answerer
-from phasegate.agents.spool_request import ArtifactList, ArtifactRead, ArtifactWrite, Request, Status, WorktreeList
+from phasegate.agents.request_spool import Answerer, SpoolAnswer
+from phasegate.agents.spool_request import ArtifactList, ArtifactRead, ArtifactWrite, SpoolRequest, Status, WorktreeList
 from phasegate.engine.packages import planned
 from phasegate.engine.project import Project
 from phasegate.errors import ConfigError
@@ -23,24 +23,24 @@ def answerer(project: Project, reader: Reader, feature: str, work: str) -> Answe
 
     below = project.config.paths.features
 
-    def answer(request: Request) -> Answer:
+    def answer(request: SpoolRequest) -> SpoolAnswer:
         match request:
             case Status():
                 return _status(reader, feature, request)
             case WorktreeList():
                 return _worktrees(reader, feature, request)
             case ArtifactWrite() | ArtifactRead() if request.feature_slug != feature:
-                return Answer(2, stderr=f"phasegate: this job belongs to {feature}\n")
+                return SpoolAnswer(2, stderr=f"phasegate: this job belongs to {feature}\n")
             case ArtifactWrite():
                 _check_place(work, request.relative_path)
                 write_artifact(project.root, feature, request.relative_path, request.content.encode(), below=below)
-                return Answer(0, f"written {request.relative_path}\n")
+                return SpoolAnswer(0, f"written {request.relative_path}\n")
             case ArtifactRead():
                 data = read_artifact(project.root, feature, request.relative_path, below=below)
-                return Answer(0, data.decode(errors="replace"))
+                return SpoolAnswer(0, data.decode(errors="replace"))
             case ArtifactList():
                 names = [artifact.path for artifact in list_artifacts(project.root, feature, below=below)]
-                return Answer(0, _shown(names, "\n".join(names), request.as_json))
+                return SpoolAnswer(0, _shown(names, "\n".join(names), request.as_json))
 
     return answer
 
@@ -53,17 +53,17 @@ def _check_place(work: str, path: str) -> None:
         raise ConfigError(f"{path} is not below {work}/", "write evidence there, as in the document")
 
 
-def _status(reader: Reader, feature: str, request: Status) -> Answer:
+def _status(reader: Reader, feature: str, request: Status) -> SpoolAnswer:
     rows = [row for row in reader.packages(feature) if request.package in (None, row.id)]
     if not rows:
-        return Answer(1, stderr=f"phasegate: there is no package {request.package}\n")
-    return Answer(0, _lines(rows, request.as_json))
+        return SpoolAnswer(1, stderr=f"phasegate: there is no package {request.package}\n")
+    return SpoolAnswer(0, _lines(rows, request.as_json))
 
 
-def _worktrees(reader: Reader, feature: str, request: WorktreeList) -> Answer:
+def _worktrees(reader: Reader, feature: str, request: WorktreeList) -> SpoolAnswer:
     names = ready_packages(reader, feature)
     rows = [row for row in reader.packages(feature) if request.everything or row.id in names]
-    return Answer(0, _lines(rows, request.as_json))
+    return SpoolAnswer(0, _lines(rows, request.as_json))
 
 
 def ready_packages(reader: Reader, slug: str) -> tuple[str, ...]:

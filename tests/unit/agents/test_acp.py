@@ -13,7 +13,7 @@ from phasegate.agents.acp_events import Order
 from phasegate.agents.claude_code import ClaudeCode
 from phasegate.agents.gemini import Gemini
 from phasegate.agents.opencode import OpenCode
-from phasegate.agents.port import Ending, EventKind, Finished, Harness, Usage
+from phasegate.agents.port import Ending, EventKind, FinishedRun, Harness, Usage
 from phasegate.rules.scope import Scope
 from support.acp_runs import AGENT, acp_launch, acp_task, agent_command, run_agent
 from support.agents import carry_out, reported
@@ -176,5 +176,5 @@ def test_a_job_that_was_told_to_stop_and_still_ended_its_turn_is_judged_by_its_w
 def test_lines_that_are_not_ours_say_nothing(repository: Path) -> None:
     task = acp_task(repository, agent_command("echoes"))
     lines = ['{"type":"end","how":"well"}', '{"type":"text"}', "null", '{"type":"end"}', json.dumps({"type": "x"})]
-    report = reported(Acp(), task, Finished(0, "\n".join(lines), ""))
+    report = reported(Acp(), task, FinishedRun(0, "\n".join(lines), ""))
     assert (report.answer, report.ending) == ("", Ending.FAILED)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, Ending, EventKind, Finished, Task, Usage
+from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, AgentTask, Ending, EventKind, FinishedRun, Usage
 from phasegate.agents.table import harness_of
 from support.agent_streams import NOW_S, PROGRAMS, REPOSITORY, recorded
 from support.agents import Mute, read
@@ -21,12 +21,12 @@ RUN_HERE = sorted(PROGRAMS.keys() - {"cursor"})
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+def task(tmp_path_factory: pytest.TempPathFactory) -> AgentTask:
     made = make_task(tmp_path_factory.mktemp("repository"), AgentConfig("tested"))
     return msgspec.structs.replace(made, checkout=REPOSITORY)
 
 
-def heard(task: Task, kind: str, finished: Finished) -> tuple[list[AgentEvent], AgentReport]:
+def heard(task: AgentTask, kind: str, finished: FinishedRun) -> tuple[list[AgentEvent], AgentReport]:
     return read(harness_of(kind), task, finished)
 
 
@@ -36,7 +36,7 @@ def kinds(events: list[AgentEvent]) -> list[EventKind]:
 
 @pytest.mark.demand("D3.a", "D3.b", "D3.c", "D3.d", "D3.e", "D3.f")
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_good_run_is_one_sequence_of_events_and_its_last_message_the_answer(task: Task, kind: str) -> None:
+def test_a_good_run_is_one_sequence_of_events_and_its_last_message_the_answer(task: AgentTask, kind: str) -> None:
     events, report = heard(task, kind, recorded(kind, "ok"))
     assert report.ending is Ending.COMPLETED
     assert report.answer.startswith("Work done by the stub model.\n<review>PASS</review>\n")
@@ -47,7 +47,7 @@ def test_a_good_run_is_one_sequence_of_events_and_its_last_message_the_answer(ta
 
 
 @pytest.mark.parametrize("kind", RUN_HERE)
-def test_a_command_is_told_with_its_line(task: Task, kind: str) -> None:
+def test_a_command_is_told_with_its_line(task: AgentTask, kind: str) -> None:
     events, _ = heard(task, kind, recorded(kind, "yolo_shell"))
     commands = [event.text for event in events if event.kind is EventKind.COMMAND]
     assert len(commands) == 1
@@ -77,23 +77,25 @@ STATED = {
 
 @pytest.mark.demand("D10.c")
 @pytest.mark.parametrize("kind", STATED)
-def test_no_number_that_an_agent_states_makes_room_under_a_cap_or_cannot_be_added_up(task: Task, kind: str) -> None:
+def test_no_number_that_an_agent_states_makes_room_under_a_cap_or_cannot_be_added_up(
+    task: AgentTask, kind: str
+) -> None:
     for number, bound in (("-1000000", 0), ("9" * 30, 10**12)):
         line = msgspec.json.encode(STATED[kind]).decode().replace('"N"', number)
-        _, report = heard(task, kind, Finished(0, line, "", ended_at_s=NOW_S))
+        _, report = heard(task, kind, FinishedRun(0, line, "", ended_at_s=NOW_S))
         assert report.usage is not None
         assert report.usage.input_tokens == report.usage.output_tokens == bound
         assert 0 <= (report.usage.cost_usd or 0) <= 1e9
 
 
 @pytest.mark.parametrize("kind", RUN_HERE)
-def test_usage_is_that_of_the_whole_run_with_the_cached_tokens_in_it(task: Task, kind: str) -> None:
+def test_usage_is_that_of_the_whole_run_with_the_cached_tokens_in_it(task: AgentTask, kind: str) -> None:
     events, report = heard(task, kind, recorded(kind, "ok"))
     assert report.usage == USED[kind]
     assert [event.usage for event in events if event.kind is EventKind.USAGE][-1] == USED[kind]
 
 
-def test_a_run_that_was_killed_still_counts_what_it_used(task: Task) -> None:
+def test_a_run_that_was_killed_still_counts_what_it_used(task: AgentTask) -> None:
     _, report = heard(task, "claude_code", recorded("claude_code", "sig_term_pid", 143))
     assert report.usage == Usage(119, 11, 1)
 
@@ -118,7 +120,7 @@ BAD_ENDS = [
 @pytest.mark.demand("D10.a", "D10.b")
 @pytest.mark.parametrize(("kind", "scenario", "ending"), BAD_ENDS)
 def test_a_bad_end_has_its_meaning_whatever_the_exit_status(
-    task: Task, kind: str, scenario: str, ending: Ending
+    task: AgentTask, kind: str, scenario: str, ending: Ending
 ) -> None:
     """Exit status 0 came with errors from several of them."""
     for exit_status in (0, 1):
@@ -129,13 +131,13 @@ def test_a_bad_end_has_its_meaning_whatever_the_exit_status(
 
 
 @pytest.mark.parametrize("kind", RUN_HERE)
-def test_trouble_that_passed_is_no_trouble(task: Task, kind: str) -> None:
+def test_trouble_that_passed_is_no_trouble(task: AgentTask, kind: str) -> None:
     _, report = heard(task, kind, recorded(kind, "err_flaky500"))
     assert report.ending is Ending.COMPLETED
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_stream_without_its_end_is_not_complete_wherever_it_is_cut(task: Task, kind: str) -> None:
+def test_a_stream_without_its_end_is_not_complete_wherever_it_is_cut(task: AgentTask, kind: str) -> None:
     whole = recorded(kind, "ok")
     lines = whole.stdout.splitlines(keepends=True)
     for count in range(len(lines)):
@@ -146,7 +148,7 @@ def test_a_stream_without_its_end_is_not_complete_wherever_it_is_cut(task: Task,
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_what_comes_after_the_end_takes_it_back(task: Task, kind: str) -> None:
+def test_what_comes_after_the_end_takes_it_back(task: AgentTask, kind: str) -> None:
     whole = recorded(kind, "ok")
     lines = whole.stdout.splitlines(keepends=True)
     again = next(
@@ -161,7 +163,7 @@ def test_what_comes_after_the_end_takes_it_back(task: Task, kind: str) -> None:
     "how", [{"exit_status": 1}, {"exit_status": None, "signal": 9}, {"timed_out": True}, {"exit_status": 143}]
 )
 def test_a_good_result_of_a_process_that_ended_badly_is_not_complete(
-    task: Task, kind: str, how: dict[str, object]
+    task: AgentTask, kind: str, how: dict[str, object]
 ) -> None:
     _, report = heard(task, kind, recorded(kind, "ok", **how))  # type: ignore[arg-type]
     assert report.ending is not Ending.COMPLETED
@@ -169,22 +171,22 @@ def test_a_good_result_of_a_process_that_ended_badly_is_not_complete(
 
 @pytest.mark.demand("D9.d")
 @pytest.mark.parametrize("kind", RUN_HERE)
-def test_an_agent_that_ends_well_after_it_was_told_to_stop_is_judged_like_any_other(task: Task, kind: str) -> None:
+def test_an_agent_that_ends_well_after_it_was_told_to_stop_is_judged_like_any_other(task: AgentTask, kind: str) -> None:
     assert heard(task, kind, recorded(kind, "ok", told_to_stop=True))[1].ending is Ending.COMPLETED
 
 
-def test_a_refused_permission_is_noted(task: Task) -> None:
+def test_a_refused_permission_is_noted(task: AgentTask) -> None:
     events, report = heard(task, "claude_code", recorded("claude_code", "autoedit_shell"))
     assert any("not permitted: Bash" in event.text for event in events if event.kind is EventKind.NOTICE)
     assert report.ending is Ending.COMPLETED, "what it did not do, evidence will miss"
 
 
-def test_a_patch_that_failed_is_told_as_failed(task: Task) -> None:
+def test_a_patch_that_failed_is_told_as_failed(task: AgentTask) -> None:
     events, _ = heard(task, "codex", recorded("codex", "sandbox_broken_file_change_failed"))
     assert [(event.path, event.failed) for event in events if event.kind is EventKind.FILE] == [("hello.txt", True)]
 
 
-def test_a_program_that_would_wait_for_minutes_is_stopped_and_we_wait(task: Task) -> None:
+def test_a_program_that_would_wait_for_minutes_is_stopped_and_we_wait(task: AgentTask) -> None:
     finished = recorded("qwen", "err_e429", None, signal=15, told_to_stop=True)
     talk = Mute()
     reading = harness_of("qwen").reading(task, talk)
@@ -195,7 +197,7 @@ def test_a_program_that_would_wait_for_minutes_is_stopped_and_we_wait(task: Task
     assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, NOW_S + 120)
 
 
-def test_a_program_that_asks_again_without_end_is_stopped(task: Task) -> None:
+def test_a_program_that_asks_again_without_end_is_stopped(task: AgentTask) -> None:
     talk = Mute()
     reading = harness_of("opencode").reading(task, talk)
     finished = recorded("opencode", "err_trunc", None, signal=15, told_to_stop=True)
@@ -205,14 +207,14 @@ def test_a_program_that_asks_again_without_end_is_stopped(task: Task) -> None:
     assert reading.report(finished).ending is Ending.TRANSIENT
 
 
-def test_codex_without_a_network_is_stopped(task: Task) -> None:
+def test_codex_without_a_network_is_stopped(task: AgentTask) -> None:
     talk = Mute()
     reading = harness_of("codex").reading(task, talk)
     waiting = '{"type":"error","message":"Reconnecting... waiting for network (Connection failed)"}'
     for _ in range(100):
         [*reading.line(waiting)]
     assert talk.stops == 1
-    assert reading.report(Finished(None, "", "", 15, told_to_stop=True)).ending is Ending.TRANSIENT
+    assert reading.report(FinishedRun(None, "", "", 15, told_to_stop=True)).ending is Ending.TRANSIENT
 
 
 RATE_LIMITED = (
@@ -221,7 +223,7 @@ RATE_LIMITED = (
 
 
 def test_codex_that_waits_for_the_end_of_a_limit_is_stopped_in_time_unless_it_gets_on(
-    task: Task, monkeypatch: pytest.MonkeyPatch
+    task: AgentTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("phasegate.agents.codex.PATIENCE_S", 0.05)
     waits, gets_on = Mute(), Mute()
@@ -232,20 +234,20 @@ def test_codex_that_waits_for_the_end_of_a_limit_is_stopped_in_time_unless_it_ge
             list(reading.line('{"type":"turn.started"}'))
     assert eventually(lambda: waits.stops)
     assert gets_on.stops == 0
-    report = reading.report(Finished(None, "", "", signal=15, told_to_stop=True))
+    report = reading.report(FinishedRun(None, "", "", signal=15, told_to_stop=True))
     assert report.ending is Ending.RATE_LIMITED
 
 
-def test_gemini_that_stopped_because_it_went_round_in_circles_is_not_complete(task: Task) -> None:
+def test_gemini_that_stopped_because_it_went_round_in_circles_is_not_complete(task: AgentTask) -> None:
     lines = (
         '{"type":"error","severity":"warning","message":"Loop detected, stopping execution"}\n'
         '{"type":"result","status":"success","stats":{"total_tokens":0}}\n'
     )
-    _, report = heard(task, "gemini", Finished(0, lines, ""))
+    _, report = heard(task, "gemini", FinishedRun(0, lines, ""))
     assert (report.ending, report.reason) == (Ending.FAILED, "Loop detected, stopping execution")
 
 
-def test_cursor_is_told_to_go_after_its_result_and_that_is_a_good_end(task: Task) -> None:
+def test_cursor_is_told_to_go_after_its_result_and_that_is_a_good_end(task: AgentTask) -> None:
     talk = Mute()
     reading = harness_of("cursor").reading(task, talk)
     finished = recorded("cursor", "ok", None, signal=15, told_to_stop=True)
@@ -255,7 +257,7 @@ def test_cursor_is_told_to_go_after_its_result_and_that_is_a_good_end(task: Task
     assert reading.report(finished).ending is Ending.COMPLETED
 
 
-def test_the_end_of_a_usage_limit_is_known(task: Task) -> None:
+def test_the_end_of_a_usage_limit_is_known(task: AgentTask) -> None:
     limit = '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1794803600}}\n'
     whole = recorded("claude_code", "err_e429")
     _, report = heard(task, "claude_code", msgspec.structs.replace(whole, stdout=limit + whole.stdout))
@@ -263,7 +265,7 @@ def test_the_end_of_a_usage_limit_is_known(task: Task) -> None:
 
 
 @pytest.mark.parametrize("resets_at", ["1e18", "-5", "1894803600"])
-def test_a_limit_that_ends_at_no_likely_time_is_one_without_an_end(task: Task, resets_at: str) -> None:
+def test_a_limit_that_ends_at_no_likely_time_is_one_without_an_end(task: AgentTask, resets_at: str) -> None:
     """Such a moment has no date, or would keep the agent from all work for years."""
     limit = f'{{"type":"rate_limit_event","rate_limit_info":{{"status":"rejected","resetsAt":{resets_at}}}}}\n'
     whole = recorded("claude_code", "err_e429")
@@ -271,14 +273,14 @@ def test_a_limit_that_ends_at_no_likely_time_is_one_without_an_end(task: Task, r
     assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, None)
 
 
-def test_a_usage_limit_that_calls_itself_a_success_is_none(task: Task) -> None:
+def test_a_usage_limit_that_calls_itself_a_success_is_none(task: AgentTask) -> None:
     line = '{"type":"result","subtype":"success","is_error":false,"result":"Claude AI usage limit reached|1794803600"}'
-    _, report = heard(task, "claude_code", Finished(0, line, "", ended_at_s=NOW_S))
+    _, report = heard(task, "claude_code", FinishedRun(0, line, "", ended_at_s=NOW_S))
     assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, NOW_S + 3600)
 
 
 @pytest.mark.demand("D7.i")
-def test_a_blocker_in_an_earlier_message_is_not_lost(task: Task) -> None:
+def test_a_blocker_in_an_earlier_message_is_not_lost(task: AgentTask) -> None:
     message = (
         '{"type":"item.completed","item":{"type":"agent_message","text":"BLOCKER: no database here\\nI go on."}}\n'
     )
@@ -288,20 +290,20 @@ def test_a_blocker_in_an_earlier_message_is_not_lost(task: Task) -> None:
     assert "BLOCKER" not in report.answer
 
 
-def test_a_blocker_is_not_lost_where_the_result_repeats_only_the_last_message(task: Task) -> None:
+def test_a_blocker_is_not_lost_where_the_result_repeats_only_the_last_message(task: AgentTask) -> None:
     said = '{"type":"assistant","message":{"id":"%s","content":[{"type":"text","text":"%s"}]}}\n'
     result = '{"type":"result","subtype":"success","is_error":false,"result":"All done."}\n'
     stdout = said % ("1", "BLOCKER: no database here\\n") + said % ("2", "All done.") + result
-    _, report = heard(task, "claude_code", Finished(0, stdout, ""))
+    _, report = heard(task, "claude_code", FinishedRun(0, stdout, ""))
     assert (report.answer, report.blockers, report.ending) == ("All done.", ("no database here",), Ending.COMPLETED)
 
 
-def test_a_message_without_end_costs_bounded_memory_and_is_flagged(task: Task) -> None:
+def test_a_message_without_end_costs_bounded_memory_and_is_flagged(task: AgentTask) -> None:
     reading = harness_of("gemini").reading(task, Mute())
     piece = '{"type":"message","role":"assistant","content":"' + "x" * 100_000 + '"}'
     for _ in range(60):
         [*reading.line(piece)]
-    report = reading.report(Finished(0, "", ""))
+    report = reading.report(FinishedRun(0, "", ""))
     assert report.cut
     assert len(report.answer) == 4_000_000
 
@@ -333,23 +335,23 @@ def _streams(kind: str) -> st.SearchStrategy[list[str]]:
 @pytest.mark.parametrize("kind", PROGRAMS)
 @given(data=st.data(), exit_status=st.sampled_from([0, 0, 1, None]), noise=st.binary(max_size=60))
 def test_garbage_never_raises_and_never_completes(
-    task: Task, kind: str, data: st.DataObject, exit_status: int | None, noise: bytes
+    task: AgentTask, kind: str, data: st.DataObject, exit_status: int | None, noise: bytes
 ) -> None:
     lines = data.draw(_streams(kind))
     reading = harness_of(kind).reading(task, Mute())
     for line in [*lines, noise.decode("utf-8", "replace"), noise.decode("latin-1"), "\ud800"]:
         for event in reading.line(line):
             assert isinstance(event, AgentEvent)
-    report = reading.report(Finished(exit_status, "", noise.decode("utf-8", "replace")))
+    report = reading.report(FinishedRun(exit_status, "", noise.decode("utf-8", "replace")))
     assert report.ending is not Ending.COMPLETED
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_depth_and_size_do_no_harm(task: Task, kind: str) -> None:
+def test_depth_and_size_do_no_harm(task: AgentTask, kind: str) -> None:
     reading = harness_of(kind).reading(task, Mute())
     for line in ("[" * 200_000, '{"type":' * 100_000, '{"type":"result","result":' + "9" * 5_000 + "}", '"' * 10):
         assert all(event.failed for event in reading.line(line))
-    assert reading.report(Finished(0, "", "")).ending is not Ending.COMPLETED
+    assert reading.report(FinishedRun(0, "", "")).ending is not Ending.COMPLETED
 
 
 def test_the_fixtures_name_no_other_place_than_the_checkout_of_their_runs() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.agents.caged import run_agent
-from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, Finished
+from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, FinishedRun
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
@@ -47,7 +47,7 @@ class Lister:
         self.lines.append(text)
         return (AgentEvent(EventKind.TEXT, text),)
 
-    def report(self, finished: Finished) -> AgentReport:
+    def report(self, finished: FinishedRun) -> AgentReport:
         if self._fails_at == "report":
             raise RuntimeError("a mistake of ours")
         return AgentReport(self.lines[-1], Ending.COMPLETED)

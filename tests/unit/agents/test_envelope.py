@@ -11,8 +11,8 @@ import pytest
 from phasegate.agents.envelope import (
     Envelope,
     EnvelopeConfig,
-    Package,
-    Places,
+    EnvelopePackage,
+    RunPlaces,
     Share,
     environment_of,
     make_envelope,
@@ -21,7 +21,7 @@ from phasegate.errors import ConfigError
 
 ROOT = Path("/path/to")
 CHECKOUT = ROOT / ".worktrees/001-login-WP01"
-PLACES = Places(
+PLACES = RunPlaces(
     repository=ROOT,
     worktrees=ROOT / ".worktrees",
     checkout=CHECKOUT,
@@ -53,7 +53,7 @@ SPECIFIED = """{
 
 
 def envelope(**changes: object) -> Envelope:
-    package = changes.pop("package", Package("WP01", 1))
+    package = changes.pop("package", EnvelopePackage("WP01", 1))
     places = msgspec.structs.replace(PLACES, **changes)
     return make_envelope(
         "3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d",
@@ -82,8 +82,8 @@ def test_the_envelope_is_one_line() -> None:
 @pytest.mark.demand("D1.b")
 def test_a_share_is_told_only_when_the_package_is_split() -> None:
     share = Share(agent_index=1, agent_count=2, deliverables=("src/auth/models.rs", "src/auth/mod.rs"))
-    whole = make_envelope("j", "001-x", PLACES, CONFIG, Package("WP01", 1))
-    part = make_envelope("j", "001-x", PLACES, CONFIG, Package("WP01", 1), share)
+    whole = make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1))
+    part = make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), share)
     assert not {"agent_index", "agent_count", "assigned_deliverables"} & json.loads(whole.to_json()).keys()
     told = json.loads(part.to_json())
     assert (told["agent_index"], told["agent_count"]) == (1, 2)
@@ -92,7 +92,7 @@ def test_a_share_is_told_only_when_the_package_is_split() -> None:
 
 @pytest.mark.demand("D1.b")
 def test_the_first_agent_of_several_is_told_its_index_too() -> None:
-    part = make_envelope("j", "001-x", PLACES, CONFIG, Package("WP01", 1), Share(0, 2, ()))
+    part = make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), Share(0, 2, ()))
     assert json.loads(part.to_json())["agent_index"] == 0
 
 
@@ -100,7 +100,7 @@ def test_the_first_agent_of_several_is_told_its_index_too() -> None:
 @pytest.mark.parametrize(("index", "count"), [(2, 2), (-1, 2), (0, 0)])
 def test_there_is_no_agent_beyond_the_count(index: int, count: int) -> None:
     with pytest.raises(ValueError, match="there is no agent"):
-        make_envelope("j", "001-x", PLACES, CONFIG, Package("WP01", 1), Share(index, count, ()))
+        make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), Share(index, count, ()))
 
 
 @pytest.mark.demand("D1.f")

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from phasegate.agents.envelope import Share
-from phasegate.agents.port import AgentConfig, AgentReport, Ending, Finished
+from phasegate.agents.port import AgentConfig, AgentReport, Ending, FinishedRun
 from phasegate.agents.scenario import load_scenario
 from phasegate.agents.table import harness_of
 from phasegate.errors import ConfigError
@@ -29,7 +29,7 @@ def checkout(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo", {"old.txt": "old\n"})
 
 
-def play(checkout: Path, scenario: str, **where: object) -> Finished:
+def play(checkout: Path, scenario: str, **where: object) -> FinishedRun:
     path = checkout.parent / "scenario.toml"
     path.write_text(scenario)
     task = make_task(checkout, AgentConfig("actor", scenario=str(path)), kind="scripted", **where)  # type: ignore[arg-type]
@@ -173,7 +173,7 @@ def test_the_first_turn_that_fits_is_played(checkout: Path, where: dict[str, obj
     assert play(checkout, MANY, **where).stdout == f"{said}\n"
 
 
-def reported(checkout: Path, finished: Finished) -> AgentReport:
+def reported(checkout: Path, finished: FinishedRun) -> AgentReport:
     return reported_by(SCRIPTED, make_task(checkout, AgentConfig("actor")), finished)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from phasegate.agents import spool_shim
-from phasegate.agents.spool import Answer, Spool, place_commands
+from phasegate.agents.request_spool import RequestSpool, SpoolAnswer, place_commands
 from phasegate.agents.spool_request import (
     ArtifactList,
     ArtifactRead,
     ArtifactWrite,
-    Request,
+    SpoolRequest,
     Status,
     Unanswerable,
     WorktreeList,
@@ -42,7 +42,7 @@ READ = [
 
 @pytest.mark.demand("D14.d")
 @pytest.mark.parametrize(("line", "request_"), READ)
-def test_the_commands_of_the_specification_are_understood(line: str, request_: Request) -> None:
+def test_the_commands_of_the_specification_are_understood(line: str, request_: SpoolRequest) -> None:
     assert read_request(line.split()) == request_
 
 
@@ -74,13 +74,15 @@ def test_anything_else_is_refused_by_name(line: str) -> None:
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Iterator[Spool]:
-    with Spool(tmp_path / "job's spool") as made:
+def spool(tmp_path: Path) -> Iterator[RequestSpool]:
+    with RequestSpool(tmp_path / "job's spool") as made:
         place_commands(tmp_path / "bin", made.folder)
         yield made
 
 
-def call(spool: Spool, *arguments: str, stdin: str = "", name: str = "agileplus") -> subprocess.CompletedProcess[str]:
+def call(
+    spool: RequestSpool, *arguments: str, stdin: str = "", name: str = "agileplus"
+) -> subprocess.CompletedProcess[str]:
     """Call a command as an agent does, by its name, with a bare environment."""
     env = {"PATH": f"{spool.folder.parent / 'bin'}:/usr/bin:/bin"}
     return subprocess.run((name, *arguments), env=env, input=stdin, capture_output=True, text=True, timeout=60)
@@ -88,12 +90,12 @@ def call(spool: Spool, *arguments: str, stdin: str = "", name: str = "agileplus"
 
 @pytest.mark.demand("D14.d", "D14.e")
 @pytest.mark.parametrize("name", ["phasegate", "agileplus"])
-def test_a_command_inside_a_job_is_answered_by_the_orchestrator(spool: Spool, name: str) -> None:
-    seen: list[Request] = []
+def test_a_command_inside_a_job_is_answered_by_the_orchestrator(spool: RequestSpool, name: str) -> None:
+    seen: list[SpoolRequest] = []
 
-    def answer(request: Request) -> Answer:
+    def answer(request: SpoolRequest) -> SpoolAnswer:
         seen.append(request)
-        return Answer(1, stdout="WP01 DOING é\n", stderr="careful\n")
+        return SpoolAnswer(1, stdout="WP01 DOING é\n", stderr="careful\n")
 
     with spool.serving(answer):
         done = call(spool, "status", "WP01", name=name)
@@ -103,12 +105,12 @@ def test_a_command_inside_a_job_is_answered_by_the_orchestrator(spool: Spool, na
 
 
 @pytest.mark.demand("D14.d", "D14.e")
-def test_an_artifact_arrives_whole_by_value_by_file_and_by_stdin(spool: Spool, tmp_path: Path) -> None:
-    seen: list[Request] = []
+def test_an_artifact_arrives_whole_by_value_by_file_and_by_stdin(spool: RequestSpool, tmp_path: Path) -> None:
+    seen: list[SpoolRequest] = []
     text = 'Tests: 42 passed, 0 failed\n{"é": "\\" \\n"}\n'
     (tmp_path / "report.txt").write_text(text)
     where = ("artifact", "write", "--feature-slug", "001-login", "--relative-path", "WP01/test-report.txt")
-    with spool.serving(lambda request: (seen.append(request), Answer(0))[1]):
+    with spool.serving(lambda request: (seen.append(request), SpoolAnswer(0))[1]):
         for rest in (("--content", text), ("--file", str(tmp_path / "report.txt"))):
             assert call(spool, *where, *rest).returncode == 0
         assert call(spool, *where, "-", stdin=text).returncode == 0
@@ -116,8 +118,10 @@ def test_an_artifact_arrives_whole_by_value_by_file_and_by_stdin(spool: Spool, t
 
 
 @pytest.mark.demand("D14.e")
-def test_an_error_of_ours_is_told_and_does_not_end_the_run(spool: Spool, caplog: pytest.LogCaptureFixture) -> None:
-    def answer(request: Request) -> Answer:
+def test_an_error_of_ours_is_told_and_does_not_end_the_run(
+    spool: RequestSpool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(request: SpoolRequest) -> SpoolAnswer:
         if isinstance(request, ArtifactRead):
             raise ConfigError("no such artifact", "List them.")
         raise ZeroDivisionError
@@ -130,20 +134,20 @@ def test_an_error_of_ours_is_told_and_does_not_end_the_run(spool: Spool, caplog:
     assert "internal error" in broken.stderr
 
 
-def test_a_wrong_command_is_refused_with_a_word(spool: Spool) -> None:
-    with spool.serving(lambda request: Answer(0)):
+def test_a_wrong_command_is_refused_with_a_word(spool: RequestSpool) -> None:
+    with spool.serving(lambda request: SpoolAnswer(0)):
         done = call(spool, "advance")
     assert done.returncode == 2
     assert "not available inside a job" in done.stderr
 
 
-def test_help_needs_no_orchestrator(spool: Spool) -> None:
+def test_help_needs_no_orchestrator(spool: RequestSpool) -> None:
     done = call(spool, "--help")
     assert done.returncode == 0
     assert "artifact write" in done.stdout
 
 
-def test_without_an_answer_the_command_gives_up_politely(spool: Spool, tmp_path: Path) -> None:
+def test_without_an_answer_the_command_gives_up_politely(spool: RequestSpool, tmp_path: Path) -> None:
     shim = tmp_path / "bin/spool_shim.py"
     shim.write_text(shim.read_text().replace(f"PATIENCE_S = {spool_shim.PATIENCE_S}", "PATIENCE_S = 0.05"))
     done = call(spool, "status")
@@ -151,12 +155,12 @@ def test_without_an_answer_the_command_gives_up_politely(spool: Spool, tmp_path:
     assert "did not answer" in done.stderr
 
 
-def test_serving_never_waits(spool: Spool) -> None:
-    assert spool.serve(lambda request: Answer(0)) == 0
+def test_serving_never_waits(spool: RequestSpool) -> None:
+    assert spool.serve(lambda request: SpoolAnswer(0)) == 0
 
 
 def test_a_spool_is_made_once(tmp_path: Path) -> None:
     (tmp_path / "planted").mkdir()
     (tmp_path / "planted/requests").symlink_to(tmp_path)
     with pytest.raises(FileExistsError):
-        Spool(tmp_path / "planted")
+        RequestSpool(tmp_path / "planted")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.agents import spool_shim
-from phasegate.agents.spool_request import Request, Unanswerable, read_request
+from phasegate.agents.spool_request import SpoolRequest, Unanswerable, read_request
 from phasegate.cage.reach import interpreter
 from phasegate.errors import PhasegateError
 
@@ -38,7 +38,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
 
 
-class Answer(NamedTuple):
+class SpoolAnswer(NamedTuple):
     """What a command shows the agent."""
 
     exit_status: int
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
     stderr: str = ""
 
 
-Answerer = Callable[[Request], Answer]
+Answerer = Callable[[SpoolRequest], SpoolAnswer]
 
 
 class _Wire(msgspec.Struct):
@@ -65,7 +65,7 @@ def place_commands(programs: Path, spool: Path) -> None:
         command.chmod(0o755)
 
 
-class Spool:
+class RequestSpool:
     """One job's requests and answers. The dispatcher calls `serve`, which never waits, or runs the job in `serving`."""
 
     def __init__(self, folder: Path) -> None:
@@ -81,7 +81,7 @@ class Spool:
         for descriptor in (self._requests, self._answers):
             os.close(descriptor)
 
-    def __enter__(self) -> Spool:
+    def __enter__(self) -> RequestSpool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,7 +120,7 @@ class Spool:
             return []
         return [name for name in names if _NAME.fullmatch(name)]
 
-    def _answered(self, name: str, answer: Answerer) -> Answer:
+    def _answered(self, name: str, answer: Answerer) -> SpoolAnswer:
         try:
             data = self._taken(name)
             if self.served >= MOST_IN_A_JOB:
@@ -128,12 +128,12 @@ class Spool:
             wire = msgspec.json.decode(data, type=_Wire)
             return answer(read_request(wire.arguments))
         except (Unanswerable, msgspec.DecodeError, RecursionError, OSError) as error:
-            return Answer(2, stderr=f"phasegate: {error}\n")
+            return SpoolAnswer(2, stderr=f"phasegate: {error}\n")
         except PhasegateError as error:
-            return Answer(error.exit_code, stderr=f"phasegate: {error.message}\n{error.hint}\n")
+            return SpoolAnswer(error.exit_code, stderr=f"phasegate: {error.message}\n{error.hint}\n")
         except Exception:  # our own mistake must not end the agent's run
             _log.exception("a request from inside a job could not be answered")
-            return Answer(70, stderr="phasegate: an internal error; go on without it\n")
+            return SpoolAnswer(70, stderr="phasegate: an internal error; go on without it\n")
 
     def _taken(self, name: str) -> bytes:
         """The bytes of a request, which is then gone. Links, pipes and what is too large are refused."""
@@ -149,7 +149,7 @@ class Spool:
             raise Unanswerable(f"a request has 1 to {LARGEST_REQUEST_BYTES} bytes")
         return data
 
-    def _put(self, name: str, answer: Answer) -> None:
+    def _put(self, name: str, answer: SpoolAnswer) -> None:
         with suppress(OSError):  # a folder under that name: asked again, and refused again, until the limit
             os.unlink(name, dir_fd=self._requests)
         data = _encoded(answer)
@@ -160,7 +160,7 @@ class Spool:
             os.rename(draft, name, src_dir_fd=self._answers, dst_dir_fd=self._answers)
 
 
-def _encoded(answer: Answer) -> bytes:
+def _encoded(answer: SpoolAnswer) -> bytes:
     if len(answer.stdout) + len(answer.stderr) > LARGEST_ANSWER_BYTES:
-        answer = Answer(2, stderr=f"phasegate: the answer is larger than {LARGEST_ANSWER_BYTES} bytes\n")
+        answer = SpoolAnswer(2, stderr=f"phasegate: the answer is larger than {LARGEST_ANSWER_BYTES} bytes\n")
     return msgspec.json.encode(answer._asdict())

@@ -10,8 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from phasegate.agents.api_error import Trouble, meaning_of, shown
-from phasegate.agents.ending import cut_short, ending_of_plain_program, retry_at_s
-from phasegate.agents.port import AgentReport, Ending, Finished, Talk, Usage
+from phasegate.agents.plain_program import cut_short, ending_of_plain_program, retry_at_s
+from phasegate.agents.port import AgentReport, Ending, FinishedRun, Talk, Usage
 from phasegate.rules.answer import parse_answer
 
 Line = TypeVar("Line")
@@ -27,7 +27,7 @@ def decoded(decoder: msgspec.json.Decoder[Line], text: str) -> Line | None:
         return None
 
 
-class Heard:
+class StreamState:
     """One run so far. Its last message is the answer; blockers in earlier ones are kept, the rest is gone.
 
     `completed` is set by the agent's own mark of a good end alone, and taken back by whatever it does after it.
@@ -104,13 +104,15 @@ class Heard:
             self._blockers = [*self._blockers, *found][:MOST_BLOCKERS]
 
 
-def report_of_stream(heard: Heard, finished: Finished, sign_in: str, unusable: Collection[int] = ()) -> AgentReport:
+def report_of_stream(
+    state: StreamState, finished: FinishedRun, sign_in: str, unusable: Collection[int] = ()
+) -> AgentReport:
     """What a run brought whose program speaks of its own end. Exit statuses in `unusable` mean: wrongly set up."""
-    heard.end_patience()
-    report = AgentReport(heard.answer, Ending.COMPLETED, cut=heard.cut, usage=heard.usage, blockers=heard.blockers)
-    trouble = heard.trouble or (None if heard.completed else heard.retrying)
+    state.end_patience()
+    report = AgentReport(state.answer, Ending.COMPLETED, cut=state.cut, usage=state.usage, blockers=state.blockers)
+    trouble = state.trouble or (None if state.completed else state.retrying)
     # One that we stopped may have had to be killed: what it waited for is the reason, not the time that it had.
-    if trouble is not None and (heard.stopped_by_us or not finished.timed_out):
+    if trouble is not None and (state.stopped_by_us or not finished.timed_out):
         meaning = meaning_of(trouble, sign_in, finished.ended_at_s)
         return msgspec.structs.replace(
             report,
@@ -119,21 +121,21 @@ def report_of_stream(heard: Heard, finished: Finished, sign_in: str, unusable: C
             retry_at_s=meaning.retry_at_s,
             remedy=meaning.remedy,
         )
-    ending, reason = _ending(heard, finished, unusable)
+    ending, reason = _ending(state, finished, unusable)
     again_s = retry_at_s(finished) if ending is Ending.RATE_LIMITED else None
     remedy = sign_in if ending is Ending.NOT_RUNNABLE and finished.exit_status in unusable else ""
     return msgspec.structs.replace(report, ending=ending, reason=reason, retry_at_s=again_s, remedy=remedy)
 
 
-def _ending(heard: Heard, finished: Finished, unusable: Collection[int]) -> tuple[Ending, str]:
-    if heard.completed and heard.stopped_by_us and not finished.timed_out:
+def _ending(state: StreamState, finished: FinishedRun, unusable: Collection[int]) -> tuple[Ending, str]:
+    if state.completed and state.stopped_by_us and not finished.timed_out:
         return Ending.COMPLETED, ""
     ending, reason = ending_of_plain_program(finished)
     if finished.exit_status in unusable:
         ending = Ending.NOT_RUNNABLE
-    if ending is not Ending.COMPLETED or heard.completed:
+    if ending is not Ending.COMPLETED or state.completed:
         return ending, reason
-    if finished.told_to_stop and not heard.stopped_by_us:  # some end with 0 when they are told to
+    if finished.told_to_stop and not state.stopped_by_us:  # some end with 0 when they are told to
         return Ending.FAILED, cut_short(finished)
     skipped = f"; {finished.skipped_lines} of its lines were too long to be read" if finished.skipped_lines else ""
     return Ending.FAILED, f"it ended without its final result{skipped}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from phasegate.agents.command import own_files, run_variables
-from phasegate.agents.port import Launch, Task
+from phasegate.agents.port import AgentTask, Launch
 
 PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
 ROUTES = (*PROXIES, *(name.lower() for name in PROXIES))
@@ -28,7 +28,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def launch_of(
-    task: Task,
+    task: AgentTask,
     account: Account,
     default_command: tuple[str, ...],
     arguments: Iterable[str],
@@ -49,7 +49,7 @@ def launch_of(
     )
 
 
-def model_option(task: Task, flag: str) -> tuple[str, ...]:
+def model_option(task: AgentTask, flag: str) -> tuple[str, ...]:
     """The configured model, or the program's own choice."""
     return (flag, task.agent.model) if task.agent.model else ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, Finished
+from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, FinishedRun
 from phasegate.agents.reset_time import reset_time_s
 from phasegate.rules.retry import Fault, classify
 from phasegate.rules.untrusted_text import strip_escapes
@@ -17,17 +17,17 @@ _LONGEST_QUOTE = 300
 class PlainReading:
     """Of a program without a protocol: what it prints is shown as it comes, and all of it is the answer."""
 
-    def __init__(self, report: Callable[[Finished], AgentReport] | None = None) -> None:
+    def __init__(self, report: Callable[[FinishedRun], AgentReport] | None = None) -> None:
         self._report = report or report_of_plain_program
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         return (AgentEvent(EventKind.TEXT, text),)
 
-    def report(self, finished: Finished) -> AgentReport:
+    def report(self, finished: FinishedRun) -> AgentReport:
         return self._report(finished)
 
 
-def report_of_plain_program(finished: Finished) -> AgentReport:
+def report_of_plain_program(finished: FinishedRun) -> AgentReport:
     """Stdout is the answer. The exit status says how it ended, and stderr whether another try may help.
 
     Stdout is not asked: an agent that writes about timeouts has not had one.
@@ -37,7 +37,7 @@ def report_of_plain_program(finished: Finished) -> AgentReport:
     return AgentReport(finished.stdout, ending, reason, again_s, cut=finished.cut)
 
 
-def ending_of_plain_program(finished: Finished) -> tuple[Ending, str]:
+def ending_of_plain_program(finished: FinishedRun) -> tuple[Ending, str]:
     """What exit status and stderr say."""
     if finished.timed_out or (finished.told_to_stop and finished.exit_status != 0):
         return Ending.FAILED, cut_short(finished)
@@ -66,12 +66,12 @@ def _complaint(stderr: str) -> str:
     return f": {visible(line[:_LONGEST_QUOTE])}" if line else ""
 
 
-def cut_short(finished: Finished) -> str:
+def cut_short(finished: FinishedRun) -> str:
     """Why it did not come to its own end."""
     how = "was stopped" if finished.stopped and not finished.timed_out else "ran out of time"
     return f"it {how} after {finished.duration_s:.0f} s"
 
 
-def retry_at_s(finished: Finished) -> float | None:
+def retry_at_s(finished: FinishedRun) -> float | None:
     """When the limit ends that stderr speaks of."""
     return reset_time_s(finished.stderr, finished.ended_at_s)
