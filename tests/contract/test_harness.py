@@ -13,8 +13,9 @@ import pytest
 
 from phasegate.agents.envelope import Envelope
 from phasegate.agents.port import AgentConfig, AgentTask, Ending, FinishedRun, Harness
-from phasegate.agents.table import HARNESSES, harness_of
+from phasegate.agents.table import harness_of
 from phasegate.errors import ConfigError
+from phasegate.rules.harnesses import ROWS
 from support.acp_runs import agent_command
 from support.agents import carry_out, reported
 from support.tasks import make_task
@@ -84,7 +85,7 @@ SUBJECTS = {
 }
 
 
-@pytest.fixture(params=sorted(HARNESSES))
+@pytest.fixture(params=sorted(ROWS))
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -108,23 +109,23 @@ def output_of(kind: str, repository: Path, script: str) -> str:
 
 
 def test_every_harness_of_the_table_is_tested_here() -> None:
-    assert SUBJECTS.keys() == HARNESSES.keys()
+    assert SUBJECTS.keys() == ROWS.keys()
 
 
 def test_the_port_is_small() -> None:
     members = [name for name, _ in inspect.getmembers(Harness) if not name.startswith("_")]
-    assert len(members) <= 6
+    assert len(members) <= 3
 
 
 def test_the_name_in_the_table_is_the_harnesss_own(kind: str) -> None:
-    assert harness_of(kind).kind == kind
-    assert harness_of(kind).template.isupper()
+    assert harness_of(kind).row.kind == kind
+    assert harness_of(kind).row.template.isupper()
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError) as error:
         harness_of("clairvoyant")
-    assert all(kind in error.value.hint for kind in HARNESSES)
+    assert all(kind in error.value.hint for kind in ROWS)
 
 
 def test_a_launch_says_all_that_the_cage_must_know(kind: str, repository: Path) -> None:
@@ -149,7 +150,7 @@ def test_every_agent_is_told_its_job_in_its_environment(kind: str, repository: P
 
 
 @pytest.mark.demand("D1.a", "D3.h")
-@pytest.mark.parametrize("kind", [kind for kind in sorted(HARNESSES) if SUBJECTS[kind].takes_envelope])
+@pytest.mark.parametrize("kind", [kind for kind in sorted(ROWS) if SUBJECTS[kind].takes_envelope])
 def test_an_agent_that_takes_the_envelope_gets_all_of_it_on_stdin(kind: str, repository: Path) -> None:
     launch = harness_of(kind).launch(task_of(kind, repository))
     assert isinstance(launch.stdin, bytes)
@@ -236,7 +237,7 @@ def test_whatever_was_printed_the_report_is_a_value(
 
 
 @pytest.mark.demand("P5.a", "P5.c", "D1.e")
-@pytest.mark.parametrize("kind", [kind for kind in sorted(HARNESSES) if SUBJECTS[kind].says is not None])
+@pytest.mark.parametrize("kind", [kind for kind in sorted(ROWS) if SUBJECTS[kind].says is not None])
 def test_a_known_program_gets_the_prompts_xml_on_stdin_and_nothing_of_it_in_its_arguments(
     kind: str, repository: Path
 ) -> None:
@@ -253,7 +254,7 @@ def test_a_run_that_ran_out_of_time_did_not_complete(kind: str, repository: Path
     assert reported(harness_of(kind), task_of(kind, repository), finished).ending is Ending.FAILED
 
 
-NEED_SETTINGS = [kind for kind in sorted(HARNESSES) if kind == "scripted" or not HARNESSES[kind].default_command]
+NEED_SETTINGS = [kind for kind in sorted(ROWS) if not ROWS[kind].program]
 
 
 @pytest.mark.parametrize("kind", NEED_SETTINGS)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.known import KNOWN
 from phasegate.config import load
+from phasegate.rules.harnesses import KNOWN
 
 HOW_TO = Path(__file__).parents[2] / "docs/how-to"
 PAGES = {
@@ -31,7 +31,7 @@ def test_a_page_says_how_to_install_and_sign_in_and_which_version_is_verified(ki
     for heading in ("Install", "Sign in", "Configure", "How it runs", "Limits", "What is verified"):
         assert f"\n## {heading}\n" in page
     assert known.install in page if known.tested else "**Unverified.**" in page
-    for name in (*known.account.keys, *(f"~/{file}" for file in known.account.sign_in_files)):
+    for name in (*known.keys, *(f"~/{file}" for file in known.sign_in_files)):
         assert f"`{name}`" in page, name
     versions = re.findall(r"\nVersion ([0-9.]+[0-9]),", page)
     assert versions == ([known.tested] if known.tested else [])

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.hook_settings import HOOKS
+from phasegate.rules.harnesses import KNOWN
 from phasegate.rules.workflow import WORKFLOWS
 from support.git_project import make_repository
+
+HOOKS = {row.kind: row.hooks for row in KNOWN.values() if row.hooks}
 
 ACTIVE = {"active_workflow": {"type": "feature", "phases": list(WORKFLOWS["feature"]), "current_phase_index": 3}}
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.agents.acp import Acp
 from phasegate.agents.port import Ending, EventKind
+from phasegate.agents.table import harness_of
 from support.acp_runs import Ran, acp_launch, acp_task, agent_command, run_agent, run_unprotected
 from support.agents import carry_out, reported
 
@@ -132,7 +132,7 @@ def test_without_a_sandbox_no_command_is_allowed(repository: Path) -> None:
     argument = [{"path": "ran.txt", "call": call, "says_no_path": True}]
     task = acp_task(repository, agent_command("asks", argument), SCOPE)
     uncaged = msgspec.structs.replace(task, caged=False)
-    report = reported(Acp(), uncaged, carry_out(acp_launch(uncaged), repository))
+    report = reported(harness_of("acp"), uncaged, carry_out(acp_launch(uncaged), repository))
     assert report.ending is Ending.COMPLETED
     assert not (repository / "ran.txt").exists()
     carry_out(acp_launch(task), repository)
@@ -289,7 +289,7 @@ def test_an_agent_that_exits_early_is_judged_by_its_exit_status(repository: Path
 
 def test_a_program_that_is_not_there_is_not_runnable(repository: Path) -> None:
     task = acp_task(repository, ("no-such-agent-anywhere", "acp"))
-    report = reported(Acp(), task, carry_out(acp_launch(task), repository))
+    report = reported(harness_of("acp"), task, carry_out(acp_launch(task), repository))
     assert report.ending is Ending.NOT_RUNNABLE
     assert "no-such-agent-anywhere cannot be started" in report.reason
     assert "install" in report.remedy

@@ -12,10 +12,12 @@ from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.port import AgentConfig, AgentTask, Launch
 from phasegate.agents.request_spool import RequestSpool
 from phasegate.agents.sign_in import lent
-from phasegate.agents.table import HARNESSES, harness_of
+from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
-from phasegate.prompts.templates import SHIPPED_FOLDER
+from phasegate.prompts.templates import load_system_template
+from phasegate.rules.harnesses import ROWS
+from phasegate.rules.template import AgentPhase
 from support.agent_streams import PROGRAMS
 from support.tasks import JOB_ID, make_task
 
@@ -86,14 +88,14 @@ def test_the_only_mcp_server_that_gemini_may_run_has_a_name_that_no_project_can_
     assert JOB_ID in argv[argv.index("--allowed-mcp-server-names") + 1]
 
 
-@pytest.mark.parametrize("kind", HARNESSES)
-def test_the_template_of_a_harness_is_shipped(kind: str) -> None:
-    prefix = harness_of(kind).template
-    assert any(path.name.startswith(prefix) for path in SHIPPED_FOLDER.iterdir())
+@pytest.mark.parametrize("kind", ROWS)
+def test_every_harness_has_a_template_for_every_phase(kind: str, tmp_path: Path) -> None:
+    for phase in AgentPhase:
+        assert load_system_template(ROWS[kind].template, phase, root=tmp_path)
 
 
 def test_the_templates_are_those_of_the_programs() -> None:
-    named = {kind: harness_of(kind).template for kind in ("claude_code", "codex", "gemini")}
+    named = {kind: ROWS[kind].template for kind in ("claude_code", "codex", "gemini")}
     assert named == {"claude_code": "CLAUDE", "codex": "CODEX", "gemini": "GEMINI"}
 
 

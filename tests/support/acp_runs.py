@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from phasegate.agents.acp import Acp
 from phasegate.agents.acp_events import Order
 from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, AgentTask, EventKind, FinishedRun, Launch
+from phasegate.agents.table import harness_of
 from support.agents import carry_out, read
 from support.tasks import make_task
 
@@ -49,7 +49,7 @@ def acp_task(repository: Path, command: Iterable[str], scope: Iterable[str] = ()
 
 def acp_launch(task: AgentTask, handshake_s: float = 30.0) -> Launch:
     """The launch of a task, with less patience than the product has."""
-    launch = Acp().launch(task)
+    launch = harness_of("acp").launch(task)
     assert isinstance(launch.stdin, bytes)
     order = msgspec.json.decode(launch.stdin, type=Order)
     order = msgspec.structs.replace(order, handshake_s=handshake_s, cancel_s=1.0, close_s=1.0)
@@ -62,7 +62,7 @@ def run_agent(
     """Run the agent of the tests as the harness has it run."""
     task = acp_task(repository, agent_command(behaviour, argument), scope)
     finished = carry_out(acp_launch(task, handshake_s), repository)
-    return Ran(*read(Acp(), task, finished), finished)
+    return Ran(*read(harness_of("acp"), task, finished), finished)
 
 
 def run_unprotected(repository: Path, behaviour: str, argument: object = "") -> None:

@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
-from pathlib import PurePath
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from phasegate.agents.acp_events import AcpEnded, Changed, How, Line, Noted, Order, Said, ToolRan, Used
-from phasegate.agents.claude_code import ClaudeCode
 from phasegate.agents.command import own_files, run_variables
-from phasegate.agents.gemini import Gemini
-from phasegate.agents.opencode import OpenCode
 from phasegate.agents.plain_program import cut_short, report_of_plain_program
 from phasegate.agents.port import (
     AgentEvent,
@@ -26,32 +23,23 @@ from phasegate.agents.port import (
     Ending,
     EventKind,
     FinishedRun,
-    Harness,
     Launch,
+    MakesHarness,
     StreamReading,
     Talk,
     Usage,
 )
-from phasegate.agents.qwen import Qwen
+from phasegate.agents.table import harness_of
 from phasegate.cage.environment import safe_path
 from phasegate.errors import ConfigError
 from phasegate.rules.answer import blockers_in
+from phasegate.rules.harnesses import ACP, HarnessRow, known_row
 
 PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.acp_program", "--")
 HANDSHAKE_S = 120.0  # until it has a session: slow ones need ten seconds
 CANCEL_S, CLOSE_S = 20.0, 5.0
 MOST_ANSWER = 8_000_000  # characters
 MOST_BLOCKERS = 20
-# Programs with a harness of their own have its variables, settings and sign-in here too: what keeps the settings of a
-# repository from them is the same.
-PROGRAMS: Mapping[str, Harness] = {
-    "claude-agent-acp": ClaudeCode(),
-    "claude-code-acp": ClaudeCode(),
-    "gemini": Gemini(),
-    "opencode": OpenCode(),
-    "qwen": Qwen(),
-}
-_ASKING = {"opencode": {"OPENCODE_PERMISSION": '{"edit":"ask","bash":"ask","webfetch":"deny"}'}}
 _DECODER = msgspec.json.Decoder(Line)
 _REASONS = {
     How.MAX_TOKENS: "it reached the limit of its model's tokens",
@@ -69,13 +57,10 @@ _REMEDIES = {
 }
 
 
-class Acp:
+class Acp(NamedTuple):
     """Starts our program, which starts the configured agent and speaks with it."""
 
-    kind = "acp"
-    template = "BASE"
-    default_command: tuple[str, ...] = ()
-    version_arguments: tuple[str, ...] = ()
+    row: HarnessRow
 
     def launch(self, task: AgentTask) -> Launch:
         if not task.agent.command:
@@ -84,17 +69,22 @@ class Acp:
                 f'set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}]',
             )
         command = _found(own_files(task.repository, task.agent.command))
-        name = PurePath(command[0]).name
-        launch = PROGRAMS[name].launch(task) if name in PROGRAMS else _unknown(task)
+        # A program with a harness of its own has its variables, settings and sign-in here too: what keeps the
+        # settings of a repository from it is the same.
+        known = known_row(ACP, command)
+        launch = harness_of(known.kind).launch(task) if known else _unknown(task)
         return msgspec.structs.replace(
             launch,
             argv=(*PROGRAM, *command),
             stdin=msgspec.json.encode(_order(task)),
-            env={**launch.env, **_ASKING.get(name, {})},
+            env={**launch.env, **dict(known.acp_env if known else ())},
         )
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
         return AcpReading()
+
+
+HARNESS: MakesHarness = Acp
 
 
 def _unknown(task: AgentTask) -> Launch:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from phasegate.agents.claude_stream import ClaudeStream
-from phasegate.agents.port import AgentEvent, AgentReport, AgentTask, FinishedRun, Launch, StreamReading, Talk
-from phasegate.agents.program_launch import Account, launch_of, model_option
-from phasegate.agents.stream_state import StreamState, report_of_stream
-
-ACCOUNT = Account(
-    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
-    settings=("ANTHROPIC_BASE_URL",),
-    sign_in_files=(".claude/.credentials.json",),
-    sign_in="sign in with `claude` and `/login`, or set ANTHROPIC_API_KEY",
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    FinishedRun,
+    Launch,
+    MakesHarness,
+    StreamReading,
+    Talk,
 )
+from phasegate.agents.program_launch import launch_of, model_option
+from phasegate.agents.stream_state import StreamState, report_of_stream
+from phasegate.rules.harnesses import HarnessRow
+
 # `user` alone: settings of the project could send the key elsewhere (`env`), or run commands of their own (`hooks`).
 _ARGUMENTS = (
     *("-p", "--output-format", "stream-json", "--verbose"),
@@ -31,21 +36,21 @@ _ENV = {
 }
 
 
-class ClaudeCode:
-    kind = "claude_code"
-    template = "CLAUDE"
-    default_command = ("claude",)
-    version_arguments = ("--version",)
+class ClaudeCode(NamedTuple):
+    row: HarnessRow
 
     def launch(self, task: AgentTask) -> Launch:
         # The cage bounds what it can do; it does not take root for an answer unless it is told of a sandbox.
         permissions = _FREE if task.caged else _EDITS_AND_COMMITS
         env = {**_ENV, "IS_SANDBOX": "1"} if task.caged else _ENV
         arguments = (*_ARGUMENTS, *model_option(task, "--model"), *permissions)
-        return launch_of(task, ACCOUNT, self.default_command, arguments, env=env)
+        return launch_of(task, self.row, arguments, env=env)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(ClaudeStream(StreamState(task.phase, talk), task.checkout))
+        return _Reading(ClaudeStream(StreamState(self.row, task.phase, talk), task.checkout))
+
+
+HARNESS: MakesHarness = ClaudeCode
 
 
 class _Reading:
@@ -56,4 +61,4 @@ class _Reading:
         return self._stream.line(text)
 
     def report(self, finished: FinishedRun) -> AgentReport:
-        return report_of_stream(self._stream.state, finished, ACCOUNT.sign_in)
+        return report_of_stream(self._stream.state, finished)

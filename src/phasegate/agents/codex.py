@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,19 +17,16 @@ from phasegate.agents.port import (
     EventKind,
     FinishedRun,
     Launch,
+    MakesHarness,
     StreamReading,
     Talk,
     Usage,
 )
-from phasegate.agents.program_launch import Account, launch_of, model_option
+from phasegate.agents.program_launch import launch_of, model_option
 from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
 from phasegate.agents.tool_use import file_change, notice
+from phasegate.rules.harnesses import HarnessRow
 
-ACCOUNT = Account(
-    keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
-    sign_in_files=(".codex/auth.json",),
-    sign_in="sign in with `codex login`, or set CODEX_API_KEY",
-)
 # Its own configuration is not read: the project's would need its trust, and the job's home has none.
 _ARGUMENTS = (
     *("exec", "--json", "--color", "never", "--ephemeral", "--ignore-user-config", "--ignore-rules"),
@@ -41,19 +39,19 @@ PATIENCE_S = 30.0  # it waits as long as a rate limit lasts, hours maybe: we wai
 _MOST_RECONNECTS = 25  # without a network it would go on for ever
 
 
-class Codex:
-    kind = "codex"
-    template = "CODEX"
-    default_command = ("codex",)
-    version_arguments = ("--version",)
+class Codex(NamedTuple):
+    row: HarnessRow
 
     def launch(self, task: AgentTask) -> Launch:
         permissions = _FREE if task.caged else _OWN_SANDBOX
         arguments = (*_ARGUMENTS, *model_option(task, "-m"), *permissions, "-")
-        return launch_of(task, ACCOUNT, self.default_command, arguments)
+        return launch_of(task, self.row, arguments)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(StreamState(task.phase, talk), task.checkout)
+        return _Reading(StreamState(self.row, task.phase, talk), task.checkout)
+
+
+HARNESS: MakesHarness = Codex
 
 
 class _Change(msgspec.Struct, frozen=True):
@@ -135,7 +133,7 @@ class _Reading:
                 return (AgentEvent(EventKind.END, error.message, failed=True),)
 
     def report(self, finished: FinishedRun) -> AgentReport:
-        return report_of_stream(self._state, finished, ACCOUNT.sign_in)
+        return report_of_stream(self._state, finished)
 
     def _doing(self, *events: AgentEvent) -> Iterable[AgentEvent]:
         self._state.get_on()

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from phasegate.agents.envelope import environment_of
 from phasegate.agents.plain_program import PlainReading
-from phasegate.agents.port import AgentTask, Launch, StreamReading, Talk
+from phasegate.agents.port import AgentTask, Launch, MakesHarness, StreamReading, Talk
 from phasegate.errors import ConfigError
+from phasegate.rules.harnesses import HarnessRow
 
 
-class Command:
+class Command(NamedTuple):
     """Starts the configured command line; relative paths of files in it are those of the repository."""
 
-    kind = "command"
-    template = "BASE"
-    default_command: tuple[str, ...] = ()
-    version_arguments: tuple[str, ...] = ()
+    row: HarnessRow
 
     def launch(self, task: AgentTask) -> Launch:
         if not task.agent.command:
@@ -35,6 +34,9 @@ class Command:
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
         return PlainReading()
+
+
+HARNESS: MakesHarness = Command
 
 
 def run_variables(task: AgentTask) -> dict[str, str]:

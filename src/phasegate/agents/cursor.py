@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,34 +15,31 @@ from phasegate.agents.port import (
     EventKind,
     FinishedRun,
     Launch,
+    MakesHarness,
     StreamReading,
     Talk,
 )
-from phasegate.agents.program_launch import Account, launch_of, model_option
+from phasegate.agents.program_launch import launch_of, model_option
 from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
 from phasegate.agents.tool_use import ToolInput, tool_use
+from phasegate.rules.harnesses import HarnessRow
 
-ACCOUNT = Account(
-    keys=("CURSOR_API_KEY",),
-    sign_in_files=(".config/cursor/auth.json",),
-    sign_in="sign in with `cursor-agent login`, or set CURSOR_API_KEY",
-)
 _NAMES = {"writeToolCall": "write", "editToolCall": "edit", "deleteToolCall": "edit", "shellToolCall": "shell"}
 
 
-class Cursor:
-    kind = "cursor"
-    template = "BASE"
-    default_command = ("cursor-agent",)
-    version_arguments = ("--version",)
+class Cursor(NamedTuple):
+    row: HarnessRow
 
     def launch(self, task: AgentTask) -> Launch:
         permissions = ("--force", "--trust") if task.caged else ("--trust",)
         arguments = ("-p", "--output-format", "stream-json", *permissions, *model_option(task, "--model"))
-        return launch_of(task, ACCOUNT, self.default_command, arguments)
+        return launch_of(task, self.row, arguments)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(task, StreamState(task.phase, talk))
+        return _Reading(task, StreamState(self.row, task.phase, talk))
+
+
+HARNESS: MakesHarness = Cursor
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -73,7 +71,7 @@ class _Reading:
         return [tool_use(_NAMES.get(name, name), call.args, self._checkout) for name, call in calls]
 
     def report(self, finished: FinishedRun) -> AgentReport:
-        return report_of_stream(self._state, finished, ACCOUNT.sign_in)
+        return report_of_stream(self._state, finished)
 
     def _said(self, text: str) -> Iterable[AgentEvent]:
         """Its result is its end: it is known to stay on after it, so it is told to go."""

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,23 +18,16 @@ from phasegate.agents.port import (
     EventKind,
     FinishedRun,
     Launch,
+    MakesHarness,
     StreamReading,
     Talk,
     Usage,
 )
-from phasegate.agents.program_launch import ROUTES, Account, launch_of, model_option, settings_file
+from phasegate.agents.program_launch import ROUTES, launch_of, model_option, settings_file
 from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
+from phasegate.rules.harnesses import HarnessRow
 
-ACCOUNT = Account(
-    keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    settings=(
-        *("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"),
-        *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
-    ),
-    sign_in_files=(".gemini/oauth_creds.json", ".gemini/google_accounts.json"),
-    sign_in="sign in with `gemini`, or set GEMINI_API_KEY",
-)
 # It works in trusted folders only, and there it takes unset variables from `.gemini/.env`: so those that lead somewhere
 # are set, if only to nothing.
 _FILLED = (
@@ -73,11 +67,8 @@ _LOOP = "Loop detected"
 _UNUSABLE = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
 
 
-class Gemini:
-    kind = "gemini"
-    template = "GEMINI"
-    default_command = ("gemini",)
-    version_arguments = ("--version",)
+class Gemini(NamedTuple):
+    row: HarnessRow
 
     def launch(self, task: AgentTask) -> Launch:
         permissions = "yolo" if task.caged else "auto_edit"
@@ -86,8 +77,7 @@ class Gemini:
         arguments = ("-o", "stream-json", *servers, "--approval-mode", permissions, *model_option(task, "-m"))
         launch = launch_of(
             task,
-            ACCOUNT,
-            self.default_command,
+            self.row,
             arguments,
             env=_ENV,
             home_files={_SETTINGS_FILE: settings_file({**_SETTINGS, **_sign_in(os.environ)})},
@@ -99,7 +89,10 @@ class Gemini:
         )
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(StreamState(task.phase, talk), task.checkout)
+        return _Reading(StreamState(self.row, task.phase, talk), task.checkout)
+
+
+HARNESS: MakesHarness = Gemini
 
 
 def _sign_in(environment: Mapping[str, str]) -> dict[str, object]:
@@ -183,7 +176,7 @@ class _Reading:
     def report(self, finished: FinishedRun) -> AgentReport:
         if not self._state.completed and (tries := _TRY.findall(finished.stderr[-16_000:])):
             self._state.retrying = Trouble(tries[-1])  # its retries are told on stderr alone
-        return report_of_stream(self._state, finished, ACCOUNT.sign_in, _UNUSABLE)
+        return report_of_stream(self._state, finished, _UNUSABLE)
 
     def _end(self, result: _Result) -> Iterator[AgentEvent]:
         if result.stats is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,23 +16,17 @@ from phasegate.agents.port import (
     EventKind,
     FinishedRun,
     Launch,
+    MakesHarness,
     StreamReading,
     Talk,
     Usage,
 )
-from phasegate.agents.program_launch import Account, launch_of, model_option
+from phasegate.agents.program_launch import launch_of, model_option
 from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
 from phasegate.errors import ConfigError
+from phasegate.rules.harnesses import HarnessRow
 
-ACCOUNT = Account(
-    keys=(
-        *("OPENCODE_CONFIG_CONTENT", "OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"),
-        *("GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY", "DEEPSEEK_API_KEY"),
-    ),
-    sign_in_files=(".local/share/opencode/auth.json",),
-    sign_in="sign in with `opencode auth login`, or set the key of your provider, such as OPENAI_API_KEY",
-)
 _ENV = {
     "OPENCODE_DISABLE_PROJECT_CONFIG": "1",  # `opencode.json` of the project could send the key elsewhere
     "OPENCODE_PURE": "1",  # no plugins: those of the project's `.opencode` are programs
@@ -49,20 +44,20 @@ LONGEST_LOG_LINE = 4_000
 _MOST_EMPTY_STEPS = 5  # a model whose stream is cut is asked again and again, without end
 
 
-class OpenCode:
-    kind = "opencode"
-    template = "BASE"
-    default_command = ("opencode",)
-    version_arguments = ("--version",)
+class OpenCode(NamedTuple):
+    row: HarnessRow
 
     def launch(self, task: AgentTask) -> Launch:
         _refuse_plugins(task.checkout)
         arguments = ("run", "--format", "json", "--auto", *_ERRORS_ON_STDERR, *model_option(task, "-m"))
         env = _ENV if task.caged else {**_ENV, **_NO_SHELL}
-        return launch_of(task, ACCOUNT, self.default_command, arguments, env=env)
+        return launch_of(task, self.row, arguments, env=env)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(StreamState(task.phase, talk), task.checkout)
+        return _Reading(StreamState(self.row, task.phase, talk), task.checkout)
+
+
+HARNESS: MakesHarness = OpenCode
 
 
 def _refuse_plugins(checkout: Path) -> None:
@@ -179,7 +174,7 @@ class _Reading:
         trouble = self._state.trouble
         if trouble is not None and self._retry_after.isdigit():
             self._state.trouble = trouble._replace(retry_at_s=finished.ended_at_s + int(self._retry_after[:7]))
-        return report_of_stream(self._state, finished, ACCOUNT.sign_in)
+        return report_of_stream(self._state, finished)
 
     def _finish(self, part: _Part) -> Iterator[AgentEvent]:
         self._state.get_on()

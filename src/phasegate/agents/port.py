@@ -7,7 +7,7 @@ That an agent failed is a value; that it could not be started is an exception of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from phasegate.agents.envelope import Envelope
+from phasegate.rules.harnesses import HarnessRow
 from phasegate.rules.scope import Scope
 
 NOTHING = Scope(())
@@ -174,23 +175,14 @@ class Harness(Protocol):
     """A kind of agent program. tests/contract/test_harness.py says what every one of them must do."""
 
     @property
-    def kind(self) -> str:
-        """The name in `harness = "..."` and in the envelope."""
-
-    @property
-    def template(self) -> str:
-        """The template's agent name, unless the person configured another."""
-
-    @property
-    def default_command(self) -> tuple[str, ...]:
-        """The command when none is configured; empty when one must be."""
-
-    @property
-    def version_arguments(self) -> tuple[str, ...]:
-        """What to add to the command to make it print its version; empty when it has none."""
+    def row(self) -> HarnessRow:
+        """What is known of its program, as data."""
 
     def launch(self, task: AgentTask) -> Launch:
         """How to start it; raises ConfigError when the configuration does not suffice."""
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
         """A new reading for one run of this task. `talk` is the job itself, for agents that are answered or stopped."""
+
+
+MakesHarness = Callable[[HarnessRow], Harness]

@@ -8,44 +8,31 @@ import msgspec
 
 from phasegate.agents.command import own_files, run_variables
 from phasegate.agents.port import AgentTask, Launch
+from phasegate.rules.harnesses import HarnessRow
 
 PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
 ROUTES = (*PROXIES, *(name.lower() for name in PROXIES))
 CERTIFICATES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
-class Account(msgspec.Struct, frozen=True):
-    """How a program gets to its model: by keys, by the files of a sign-in, and what to tell who has neither."""
-
-    keys: tuple[str, ...]  # variables; one that is set will do
-    sign_in_files: tuple[str, ...]
-    sign_in: str
-    settings: tuple[str, ...] = ()  # variables that say where to go with it
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        return (*self.keys, *self.settings)
-
-
 def launch_of(
     task: AgentTask,
-    account: Account,
-    default_command: tuple[str, ...],
+    row: HarnessRow,
     arguments: Iterable[str],
     *,
     env: Mapping[str, str] | None = None,
     home_files: Mapping[str, bytes] | None = None,
 ) -> Launch:
     """The launch of a known program. The prompt's XML goes to its stdin, whole: an argument holds 128 KiB at most."""
-    command = own_files(task.repository, task.agent.command) if task.agent.command else default_command
+    command = own_files(task.repository, task.agent.command) if task.agent.command else row.command
     return Launch(
         argv=(*command, *arguments),
         stdin=task.prompt_xml,
         network=True,
         env={**run_variables(task), **(env or {})},
-        pass_env=tuple(dict.fromkeys((*account.variables, *ROUTES, *CERTIFICATES, *task.agent.env))),
+        pass_env=tuple(dict.fromkeys((*row.variables, *ROUTES, *CERTIFICATES, *task.agent.env))),
         home_files=home_files or {},
-        sign_in_files=account.sign_in_files,
+        sign_in_files=row.sign_in_files,
     )
 
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from phasegate.agents.api_error import Trouble
 from phasegate.agents.claude_stream import ClaudeStream
-from phasegate.agents.port import AgentEvent, AgentReport, AgentTask, FinishedRun, Launch, StreamReading, Talk
-from phasegate.agents.program_launch import Account, launch_of, model_option, settings_file
-from phasegate.agents.stream_state import StreamState, report_of_stream
-
-ACCOUNT = Account(
-    keys=("OPENAI_API_KEY",),
-    settings=("OPENAI_BASE_URL", "OPENAI_MODEL"),
-    sign_in_files=(".qwen/oauth_creds.json",),
-    sign_in=(
-        "set OPENAI_API_KEY (and OPENAI_BASE_URL for another service); with a sign-in of its own, set "
-        '`command = ["qwen", "--auth-type", "qwen-oauth"]`'
-    ),
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    FinishedRun,
+    Launch,
+    MakesHarness,
+    StreamReading,
+    Talk,
 )
+from phasegate.agents.program_launch import launch_of, model_option, settings_file
+from phasegate.agents.stream_state import StreamState, report_of_stream
+from phasegate.rules.harnesses import HarnessRow
+
 # `--bare` alone keeps the project's `.env`, `.qwen/.env` and `.qwen/settings.json` out.
 _ARGUMENTS = ("-o", "stream-json", "--bare", "--chat-recording", "false")
 _SETTINGS = {
@@ -31,26 +33,25 @@ _API_ERROR = re.compile(r"\[API Error: [^\n]{0,300}")
 _UNUSABLE = (52,)
 
 
-class Qwen:
-    kind = "qwen"
-    template = "BASE"
-    default_command = ("qwen",)
-    version_arguments = ("--version",)
+class Qwen(NamedTuple):
+    row: HarnessRow
 
     def launch(self, task: AgentTask) -> Launch:
         account = () if "--auth-type" in task.agent.command else ("--auth-type", "openai")
         permissions = ("--yolo",) if task.caged else ("--approval-mode", "auto-edit")
         return launch_of(
             task,
-            ACCOUNT,
-            self.default_command,
+            self.row,
             (*_ARGUMENTS, *account, *model_option(task, "-m"), *permissions),
             env={"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"},
             home_files={".qwen/settings.json": settings_file(_SETTINGS)},
         )
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(ClaudeStream(StreamState(task.phase, talk), task.checkout, cache_is_counted=True))
+        return _Reading(ClaudeStream(StreamState(self.row, task.phase, talk), task.checkout, cache_is_counted=True))
+
+
+HARNESS: MakesHarness = Qwen
 
 
 class _Reading:
@@ -64,7 +65,7 @@ class _Reading:
         state = self._stream.state
         if state.retrying is not None:
             state.retrying = self._awaited(state.retrying, finished)
-        return report_of_stream(state, finished, ACCOUNT.sign_in, _UNUSABLE)
+        return report_of_stream(state, finished, _UNUSABLE)
 
     def _awaited(self, trouble: Trouble, finished: FinishedRun) -> Trouble:
         """What it waits for stands on stderr alone; how long, in the stream."""

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from phasegate.agents.command import run_variables
 from phasegate.agents.plain_program import PlainReading, report_of_plain_program
-from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, Launch, StreamReading, Talk
+from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, Launch, MakesHarness, StreamReading, Talk
 from phasegate.agents.scenario import load_scenario
 from phasegate.agents.scripted_program import BAD_SCENARIO
 from phasegate.errors import ConfigError
+from phasegate.rules.harnesses import HarnessRow
+
+PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.scripted_program")
 
 
-class Scripted:
+class Scripted(NamedTuple):
     """Runs our own program on the configured scenario. A wrong scenario is found before anything is started."""
 
-    kind = "scripted"
-    template = "BASE"
-    default_command = (sys.executable, "-P", "-m", "phasegate.agents.scripted_program")
-    version_arguments: tuple[str, ...] = ()
+    row: HarnessRow
 
     def launch(self, task: AgentTask) -> Launch:
         scenario = _scenario_of(task)
         load_scenario(scenario)
         return Launch(
-            argv=(*self.default_command, str(scenario)),
+            argv=(*PROGRAM, str(scenario)),
             stdin=task.envelope.to_json(),
             network=False,
             env=run_variables(task),
@@ -35,6 +36,9 @@ class Scripted:
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
         return PlainReading(_report)
+
+
+HARNESS: MakesHarness = Scripted
 
 
 def _report(finished: FinishedRun) -> AgentReport:

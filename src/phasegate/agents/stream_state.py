@@ -13,6 +13,7 @@ from phasegate.agents.api_error import Trouble, meaning_of, shown
 from phasegate.agents.plain_program import cut_short, ending_of_plain_program, retry_at_s
 from phasegate.agents.port import AgentReport, Ending, FinishedRun, Talk, Usage
 from phasegate.rules.answer import parse_answer
+from phasegate.rules.harnesses import HarnessRow
 
 Line = TypeVar("Line")
 LONGEST_MESSAGE = 4_000_000
@@ -33,7 +34,8 @@ class StreamState:
     `completed` is set by the agent's own mark of a good end alone, and taken back by whatever it does after it.
     """
 
-    def __init__(self, phase: str, talk: Talk) -> None:
+    def __init__(self, row: HarnessRow, phase: str, talk: Talk) -> None:
+        self.row = row
         self.usage: Usage | None = None
         self.completed = False
         self.trouble: Trouble | None = None  # its own report of a bad end
@@ -104,16 +106,14 @@ class StreamState:
             self._blockers = [*self._blockers, *found][:MOST_BLOCKERS]
 
 
-def report_of_stream(
-    state: StreamState, finished: FinishedRun, sign_in: str, unusable: Collection[int] = ()
-) -> AgentReport:
+def report_of_stream(state: StreamState, finished: FinishedRun, unusable: Collection[int] = ()) -> AgentReport:
     """What a run brought whose program speaks of its own end. Exit statuses in `unusable` mean: wrongly set up."""
     state.end_patience()
     report = AgentReport(state.answer, Ending.COMPLETED, cut=state.cut, usage=state.usage, blockers=state.blockers)
     trouble = state.trouble or (None if state.completed else state.retrying)
     # One that we stopped may have had to be killed: what it waited for is the reason, not the time that it had.
     if trouble is not None and (state.stopped_by_us or not finished.timed_out):
-        meaning = meaning_of(trouble, sign_in, finished.ended_at_s)
+        meaning = meaning_of(trouble, state.row.sign_in, finished.ended_at_s)
         return msgspec.structs.replace(
             report,
             ending=meaning.ending,
@@ -123,7 +123,7 @@ def report_of_stream(
         )
     ending, reason = _ending(state, finished, unusable)
     again_s = retry_at_s(finished) if ending is Ending.RATE_LIMITED else None
-    remedy = sign_in if ending is Ending.NOT_RUNNABLE and finished.exit_status in unusable else ""
+    remedy = state.row.sign_in if ending is Ending.NOT_RUNNABLE and finished.exit_status in unusable else ""
     return msgspec.structs.replace(report, ending=ending, reason=reason, retry_at_s=again_s, remedy=remedy)
 
 

@@ -1,37 +1,20 @@
-"""All harness kinds: to add one, write its module and add its line."""
+"""From the word in `harness = "..."` to the harness: its row says what it is, its module how it is driven."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 
-from phasegate.agents.acp import Acp
-from phasegate.agents.claude_code import ClaudeCode
-from phasegate.agents.codex import Codex
-from phasegate.agents.command import Command
-from phasegate.agents.cursor import Cursor
-from phasegate.agents.gemini import Gemini
-from phasegate.agents.opencode import OpenCode
-from phasegate.agents.port import Harness
-from phasegate.agents.qwen import Qwen
-from phasegate.agents.scripted import Scripted
+from phasegate.agents.port import Harness, MakesHarness
 from phasegate.errors import ConfigError
-
-HARNESSES: Mapping[str, Harness] = {
-    "acp": Acp(),
-    "claude_code": ClaudeCode(),
-    "codex": Codex(),
-    "gemini": Gemini(),
-    "cursor": Cursor(),
-    "opencode": OpenCode(),
-    "qwen": Qwen(),
-    "command": Command(),
-    "scripted": Scripted(),
-}
+from phasegate.rules.harnesses import ROWS
 
 
+@cache
 def harness_of(kind: str) -> Harness:
-    """The harness of that kind, or a ConfigError that lists the kinds."""
-    try:
-        return HARNESSES[kind]
-    except KeyError:
-        raise ConfigError(f"there is no harness {kind!r}", f"use one of: {', '.join(HARNESSES)}") from None
+    """The harness of that kind, or a ConfigError that lists the kinds. Only its own module is loaded."""
+    row = ROWS.get(kind)
+    if row is None:
+        raise ConfigError(f"there is no harness {kind!r}", f"use one of: {', '.join(ROWS)}")
+    make: MakesHarness = import_module(f"phasegate.agents.{row.kind}").HARNESS
+    return make(row)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from phasegate.cage.environment import TOOLCHAIN_FOLDERS
+from phasegate.rules.harnesses import ROWS
 
 _PROGRAM_FOLDERS = ("bin", "sbin", "libexec", "shims")
 _SHARED_FOLDERS = frozenset(
@@ -24,8 +25,8 @@ _SECRETS = (
     ".ssh", ".aws", ".azure", ".config", ".gnupg", ".docker", ".kube", ".password-store", ".mozilla", ".thunderbird",
     ".netrc", ".pgpass", ".pypirc", ".npmrc", ".yarnrc.yml", ".git-credentials", ".gitconfig", ".cargo/credentials",
     ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties",
-    ".local/share/keyrings", ".local/state", ".claude", ".claude.json", ".codex", ".gemini", ".qwen", ".bash_history",
-    ".zsh_history", ".python_history",
+    ".local/share/keyrings", ".local/state", ".bash_history", ".zsh_history", ".python_history",
+    *(name for row in ROWS.values() for name in row.private),
 )
 # fmt: on
 

@@ -26,14 +26,15 @@ from phasegate.config.layers import (
     from_flags,
     read_file,
 )
-from phasegate.config.settings import Agent, Config, Harness, Settings
+from phasegate.config.settings import Agent, Config, Settings
 from phasegate.errors import ConfigError
+from phasegate.rules.harnesses import ROWS
 
 __all__ = ["FILE_NAME", "Agent", "Config", "Effective", "Place", "Source", "effective_values", "find_place", "load"]
 
 # What every agent and every workflow must say, and what to do when it does not.
 _REQUIRED = {
-    "agents": ("harness", f"set one of: {', '.join(Harness)}"),
+    "agents": ("harness", f"set one of: {', '.join(ROWS)}"),
     "workflows": ("phases", 'set phases = ["06-implementation"]'),
 }
 _REMEDIES = {

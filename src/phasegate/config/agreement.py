@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from phasegate.config.settings import Config, Harness, Paths
+from phasegate.config.settings import Config, Paths
+from phasegate.rules.harnesses import ACP, COMMAND
 from phasegate.rules.work_package import PROFILES
 from phasegate.rules.workflow import NOUNS, WORKFLOWS, invalid_phases, is_printable
 
 PROMPT_PHASES = ("plan", "challenge", "implement", "review", "archive")
 PHASE_KEYS = tuple(dict.fromkeys(key for phases in WORKFLOWS.values() for key in phases))
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*")
-_NEED_COMMAND = (Harness.COMMAND, Harness.ACP)
+_NEED_COMMAND = (COMMAND, ACP)
 
 
 class Problem(NamedTuple):

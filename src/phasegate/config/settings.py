@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
 
+from phasegate.rules.harnesses import ROWS
 from phasegate.rules.scope import LITTER
 
 AtLeastOne = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -21,16 +22,10 @@ VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 TemplatePrefix = Annotated[str, Meta(pattern=r"^[A-Z][A-Z0-9_]*$")]
 
 
-class Harness(StrEnum):
-    CLAUDE_CODE = "claude_code"
-    CODEX = "codex"
-    GEMINI = "gemini"
-    CURSOR = "cursor"
-    OPENCODE = "opencode"
-    QWEN = "qwen"
-    ACP = "acp"
-    COMMAND = "command"
-    SCRIPTED = "scripted"
+if TYPE_CHECKING:
+    HarnessKind = str
+else:  # the words are those of the table
+    HarnessKind = StrEnum("HarnessKind", {kind.upper(): kind for kind in ROWS})
 
 
 class Sandbox(StrEnum):
@@ -45,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Agent(Settings, frozen=True):
-    harness: Harness
+    harness: HarnessKind
     command: tuple[Text, ...] = ()
     timeout_s: Seconds = 1800
     max_retries: NotNegative = 3

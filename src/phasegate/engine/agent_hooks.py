@@ -9,7 +9,8 @@ from typing import NamedTuple
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from phasegate.plain_file import PlainFile, read_plain_file
 from phasegate.record.durable import open_folder, replace_at
-from phasegate.rules.hook_settings import Hooks, Refused, with_hook, without_hook
+from phasegate.rules.harnesses import Hooks
+from phasegate.rules.hook_settings import Refused, with_hook, without_hook
 
 LARGEST_SETTINGS_BYTES = 4_000_000
 _NEW_FILE_MODE = 0o644

@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.agents.command import own_files
-from phasegate.agents.known import Known, known_program
 from phasegate.agents.secret_values import names_a_secret
-from phasegate.agents.table import HARNESSES
 from phasegate.agents.version import ProgramVersion, ask_version
 from phasegate.cage.level import Level
 from phasegate.cage.probe import choose, holding
 from phasegate.config import Agent, Config, load
 from phasegate.config.agreement import PROMPT_PHASES
-from phasegate.config.settings import Harness, Sandbox
+from phasegate.config.settings import Sandbox
 from phasegate.engine.staffing import can_start, command_of, known_agents, program_of, staff
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.record.location import main_tree
+from phasegate.rules.harnesses import ACP, ROWS, SCRIPTED, HarnessRow, known_row
 from phasegate.rules.staffing import serve
 
 MOST_AT_ONCE = 4
@@ -90,7 +89,7 @@ def _not_configured(config: Config) -> dict[str, Agent]:
 def _surveyed(
     shop: Workshop, name: str, agent: Agent, version: ProgramVersion, roles: Mapping[str, tuple[str, ...]]
 ) -> Surveyed:
-    known = known_program(agent.harness, agent.command)
+    known = known_row(agent.harness, agent.command)
     sign_in = tuple(_sign_in(agent, known))
     level, why_not = _level(shop.config, agent)
     missing = (
@@ -107,7 +106,7 @@ def _surveyed(
         path=program_of(shop, agent) or "",
         version=version.number,
         version_unknown=version.why_not,
-        tested=known.tested if known else "",
+        tested=known.tested if known and agent.harness != ACP else "",
         sign_in=sign_in,
         roles=roles.get(name, ()),
         stands_in_for=tuple(one for one, other in shop.config.agents.items() if other.fallback == name),
@@ -119,7 +118,7 @@ def _surveyed(
 
 def _version(shop: Workshop, agent: Agent) -> ProgramVersion:
     """Asked of the program itself, in the strongest cage there is: it needs neither network nor anything of ours."""
-    arguments, path = HARNESSES[agent.harness].version_arguments, program_of(shop, agent)
+    arguments, path = ROWS[agent.harness].version_arguments, program_of(shop, agent)
     if path is None:
         return ProgramVersion(why_not="it was not found")
     if not arguments:
@@ -133,20 +132,20 @@ def _level(config: Config, agent: Agent) -> tuple[Level | None, str]:
     sandbox = config.run.sandbox
     wanted = None if sandbox is Sandbox.AUTO else Level(sandbox.value)
     try:
-        return choose(wanted, needs_network=agent.harness is not Harness.SCRIPTED), ""
+        return choose(wanted, needs_network=agent.harness != SCRIPTED), ""
     except EnvironmentUnavailable as error:
         return None, error.message
 
 
-def _sign_in(agent: Agent, known: Known | None) -> Iterator[str]:
-    keys = (*(known.account.keys if known else ()), *filter(names_a_secret, agent.env))
+def _sign_in(agent: Agent, known: HarnessRow | None) -> Iterator[str]:
+    keys = (*(known.keys if known else ()), *filter(names_a_secret, agent.env))
     yield from (name for name in dict.fromkeys(keys) if os.environ.get(name))
     if known and agent.sign_in:
-        yield from (f"~/{name}" for name in known.account.sign_in_files if (Path.home() / name).is_file())
+        yield from (f"~/{name}" for name in known.sign_in_files if (Path.home() / name).is_file())
 
 
-def _missing_program(shop: Workshop, agent: Agent, known: Known | None) -> Iterator[Missing]:
-    if agent.harness is Harness.SCRIPTED:
+def _missing_program(shop: Workshop, agent: Agent, known: HarnessRow | None) -> Iterator[Missing]:
+    if agent.harness == SCRIPTED:
         scenario = agent.scenario or next(iter(agent.command), "")
         if not scenario or not (shop.root / scenario).is_file():
             yield Missing(f"its scenario {scenario or 'is not set'}".strip(), "set `scenario` to a file that exists")
@@ -156,9 +155,9 @@ def _missing_program(shop: Workshop, agent: Agent, known: Known | None) -> Itera
         yield Missing(own, remedy)
 
 
-def _missing_sign_in(agent: Agent, known: Known | None, found: Iterable[str]) -> Iterator[Missing]:
+def _missing_sign_in(agent: Agent, known: HarnessRow | None, found: Iterable[str]) -> Iterator[Missing]:
     if known and not tuple(found):
-        yield Missing("neither a sign-in nor a key was found", known.account.sign_in)
+        yield Missing("neither a sign-in nor a key was found", known.sign_in)
 
 
 def _roles(shop: Workshop) -> dict[str, tuple[str, ...]]:

@@ -156,7 +156,7 @@ def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder
 
 
 def _assembled(project: Project, assigned: Assigned, harness: Harness) -> str:
-    template = assigned.settings.template or harness.template
+    template = assigned.settings.template or harness.row.template
     paths = project.config.paths
     request = PromptRequest(
         template,
@@ -177,7 +177,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
     document = assigned.document or prompt
     places = RunPlaces(project.root, project.worktrees, assigned.checkout, document, assigned.context)
     config = EnvelopeConfig(
-        harness.kind,
+        harness.row.kind,
         int(settings.timeout_s),
         f"feat/{assigned.feature}",
         assigned.share.agent_count if assigned.share else 1,

@@ -13,9 +13,10 @@ from phasegate.prompts.quick_profiles import commands_in, kind_of
 from phasegate.record.durable import open_folder, replace_at
 from phasegate.record.exclude import keep_out_of_git
 from phasegate.record.ground import Ground, find_ground
+from phasegate.rules.harnesses import KNOWN
 from phasegate.rules.light import Light
 from phasegate.rules.own_folders import CONFIG_FILE, OWN_FOLDERS
-from phasegate.rules.setup import PROGRAMS, Seen, config_text, first_paragraph, project_text
+from phasegate.rules.setup import Seen, config_text, first_paragraph, project_text, rows_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _look(root: str, environ: Mapping[str, str]) -> Seen:
     return Seen(
         _printable(os.path.basename(root)),
         _about(root, names),
-        tuple(program for program in PROGRAMS if _is_on_path(program, environ.get("PATH", ""))),
+        tuple(row.program for row in KNOWN.values() if _is_on_path(row.program, environ.get("PATH", ""))),
         frozenset(environ),
         kind.name if kind else "",
         kind.title if kind else "",
@@ -119,7 +120,7 @@ def _write_what_is_missing(
 def _settings(ground: Ground, seen: Seen, environ: Mapping[str, str]) -> tuple[tuple[str, ...], str, str]:
     """Agents and paths as they are configured; a configuration that is there must be sound."""
     if not os.path.lexists(f"{ground.root}/{CONFIG}"):
-        return tuple(PROGRAMS[program].agent for program in seen.programs), PROJECT, OWN_FOLDERS[1]
+        return tuple(row.agent for row in rows_of(seen.programs)), PROJECT, OWN_FOLDERS[1]
     from pathlib import Path
 
     from phasegate.config import load
@@ -156,7 +157,7 @@ def _notes(ground: Ground, agents: tuple[str, ...]) -> Iterator[Note]:
     elif ground.branch is None:
         yield Note("HEAD is detached: a feature has no branch to start from", "choose one: git switch BRANCH")
     if not agents:
-        names = ", ".join(PROGRAMS)
+        names = ", ".join(row.program for row in KNOWN.values())
         yield Note(f"no agent program was found on PATH ({names})", f"install one, or name yours in {CONFIG}")
     if ground.around:
         yield Note(f"this is a submodule of {ground.around}", "only the submodule is prepared; for the rest go there")

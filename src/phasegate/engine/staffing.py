@@ -8,12 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from phasegate.agents.table import HARNESSES
 from phasegate.cage.environment import safe_path
 from phasegate.cage.run import find_program
 from phasegate.config import Agent, Config
-from phasegate.config.settings import Harness
 from phasegate.errors import ConfigError
+from phasegate.rules.harnesses import KNOWN, ROWS, SCRIPTED
 from phasegate.rules.lifecycle import Refusal
 from phasegate.rules.staffing import serve
 
@@ -43,18 +42,17 @@ def staff(desk: Desk) -> Mapping[str, Agent]:
 
 def known_agents() -> Mapping[str, Agent]:
     """The agents that need no configuration, each under the name of its program."""
-    commands = {Harness(kind): harness.default_command for kind, harness in HARNESSES.items()}
-    return {command[0]: Agent(kind) for kind, command in commands.items() if command and kind is not Harness.SCRIPTED}
+    return {row.program: Agent(row.kind) for row in KNOWN.values()}
 
 
 def command_of(agent: Agent) -> tuple[str, ...]:
     """The configured command, or that of the harness."""
-    return agent.command or HARNESSES[agent.harness].default_command
+    return agent.command or ROWS[agent.harness].command
 
 
 def can_start(desk: Desk, agent: Agent) -> bool:
     """Whether the agent's program is there."""
-    return agent.harness is Harness.SCRIPTED or program_of(desk, agent) is not None
+    return agent.harness == SCRIPTED or program_of(desk, agent) is not None
 
 
 def program_of(desk: Desk, agent: Agent) -> str | None:

@@ -9,38 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NamedTuple
+from typing import Any
+
+from phasegate.rules.harnesses import Hooks
 
 OURS = re.compile(r"(?:\S*/)?(?:phasegate|agileplus) next(?: |$)")
-_MESSAGE, _CONTEXT = "phasegate next --as message", "phasegate next --as context"
 _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 
 
-class Hooks(NamedTuple):
-    """Where a program looks for its hooks in a repository, and in which form."""
-
-    file: str
-    event: str
-    command: str = _MESSAGE
-    grouped: bool = True  # handlers lie in groups, each with its own `matcher`
-    head: tuple[tuple[str, int], ...] = ()  # what a file of its own must begin with
-    remark: str = ""
-
-
-HOOKS: dict[str, Hooks] = {
-    "claude_code": Hooks(".claude/settings.json", "Stop"),
-    "codex": Hooks(".codex/hooks.json", "Stop", remark="Codex asks once whether it may run it: see /hooks there"),
-    "cursor": Hooks(".cursor/hooks.json", "sessionStart", _CONTEXT, grouped=False, head=(("version", 1),)),
-    "gemini": Hooks(".gemini/settings.json", "AfterAgent", remark="Gemini CLI 0.26 or later runs it"),
-    "qwen": Hooks(".qwen/settings.json", "Stop"),
-}
-# Every name that a person may use for a program.
-HARNESS_OF: dict[str, str] = {
-    **{name: name for name in (*HOOKS, "opencode", "acp", "command", "scripted")},
-    "claude": "claude_code",
-    "claude-code": "claude_code",
-    "cursor-agent": "cursor",
-}
 Settings = dict[str, Any]  # another program's file: nothing but our own entry in it is ours to know
 
 

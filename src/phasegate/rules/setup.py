@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phasegate.rules.harnesses import KNOWN, HarnessRow
 from phasegate.rules.light import Light
 
 TYPE_CHECKING = False
@@ -9,23 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class Program(Light):
-    """An agent program: the agent's name in the configuration, its harness, the variables it takes keys from."""
-
-    agent: str
-    harness: str
-    variables: tuple[str, ...]
-
-
-# By the name of the program. The order is the order of preference: the first one writes, the second criticises.
-PROGRAMS: dict[str, Program] = {
-    "claude": Program("claude", "claude_code", ("ANTHROPIC_API_KEY",)),
-    "codex": Program("codex", "codex", ("OPENAI_API_KEY", "CODEX_API_KEY")),
-    "gemini": Program("gemini", "gemini", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
-    "cursor-agent": Program("cursor", "cursor", ("CURSOR_API_KEY",)),
-    "opencode": Program("opencode", "opencode", ()),
-    "qwen": Program("qwen", "qwen", ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL")),
-}
 _WRITES, _CRITICISES = ("plan", "implement", "archive"), ("challenge", "review")
 _NO_AGENT = """\
 # No agent program was found. Name one:
@@ -51,6 +35,11 @@ class Seen(Light):
     folders: tuple[str, ...]
 
 
+def rows_of(programs: Sequence[str]) -> list[HarnessRow]:
+    """What is known of these programs, in the order of preference."""
+    return [row for row in KNOWN.values() if row.program in programs]
+
+
 def roles(agents: Sequence[str]) -> dict[str, str]:
     """Who does what. The critic is not the writer where there are two."""
     if not agents:
@@ -66,7 +55,7 @@ def config_text(seen: Seen) -> str:
 
 
 def _agents(seen: Seen) -> str:
-    found = [PROGRAMS[program] for program in seen.programs]
+    found = rows_of(seen.programs)
     if not found:
         return _NO_AGENT
     tables = [_agent(program, seen.variables) for program in found]
@@ -74,10 +63,10 @@ def _agents(seen: Seen) -> str:
     return "\n".join([*tables, f"[roles]\n{lines}"])
 
 
-def _agent(program: Program, is_set: frozenset[str]) -> str:
+def _agent(program: HarnessRow, is_set: frozenset[str]) -> str:
     names = ", ".join(f'"{name}"' for name in program.variables if name in is_set)
     passed = f"env = [{names}]  # names of variables that it gets; never a value\n" if names else ""
-    return f'[agents.{program.agent}]\nharness = "{program.harness}"\n{passed}'
+    return f'[agents.{program.agent}]\nharness = "{program.kind}"\n{passed}'
 
 
 def _checks(seen: Seen) -> list[str]:

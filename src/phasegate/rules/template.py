@@ -9,22 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from phasegate.rules.harnesses import ROWS
+
 BASE = "BASE"
 VARIABLES = ("PROJECT_CONTEXT", "PROJECT_STRUCTURE", "ARTIFACTS", "SKELETON", "TASKS")
 
-# T1: an agent's prefix follows from its harness, unless its `template` key says otherwise.
-PREFIX_OF_HARNESS = {
-    "claude_code": "CLAUDE",
-    "codex": "CODEX",
-    "gemini": "GEMINI",
-    "cursor": "CURSOR",
-    "opencode": "OPENCODE",
-    "qwen": "QWEN",
-    "acp": "ACP",
-    "command": "COMMAND",
-    "scripted": "SCRIPTED",
-}
-KNOWN_AGENTS = frozenset({BASE, *PREFIX_OF_HARNESS.values()})
+KNOWN_AGENTS = frozenset({BASE, *(row.template for row in ROWS.values())})
 
 _PLACEHOLDER = re.compile(r"\{\{([A-Z][A-Z0-9_]*)\}\}")
 _AGENT = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -70,7 +60,7 @@ class Filled(NamedTuple):
 
 def prefix_of(agent: str) -> str:
     """The prefix of an agent that is named by its harness or by the prefix itself, in any case."""
-    return PREFIX_OF_HARNESS.get(agent, agent.upper())
+    return ROWS[agent].template if agent in ROWS else agent.upper()
 
 
 def template_name(agent: object, phase: object) -> TemplateName | None:

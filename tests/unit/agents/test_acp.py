@@ -8,12 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.agents.acp import Acp
 from phasegate.agents.acp_events import Order
-from phasegate.agents.claude_code import ClaudeCode
-from phasegate.agents.gemini import Gemini
-from phasegate.agents.opencode import OpenCode
-from phasegate.agents.port import Ending, EventKind, FinishedRun, Harness, Usage
+from phasegate.agents.port import Ending, EventKind, FinishedRun, Usage
+from phasegate.agents.table import harness_of
 from phasegate.rules.scope import Scope
 from support.acp_runs import AGENT, acp_launch, acp_task, agent_command, run_agent
 from support.agents import carry_out, reported
@@ -73,7 +70,7 @@ def test_a_large_prompt_arrives_whole(repository: Path) -> None:
     prompt = "<prompt>" + "é ]]> \u2028 line\n" * 30_000 + "</prompt>"
     task.prompt_xml.write_text(prompt, encoding="utf-8")
     assert len(prompt.encode()) > 300_000
-    report = reported(Acp(), task, carry_out(acp_launch(task), repository))
+    report = reported(harness_of("acp"), task, carry_out(acp_launch(task), repository))
     assert report.answer == prompt
 
 
@@ -139,7 +136,7 @@ def test_the_program_gets_the_scope_and_no_secret_by_its_input(repository: Path)
     task = msgspec.structs.replace(
         acp_task(repository, agent_command("echoes")), scope=Scope(("src/",), exceptions=("a",), set_aside=("WP01.md",))
     )
-    launch = Acp().launch(task)
+    launch = harness_of("acp").launch(task)
     assert isinstance(launch.stdin, bytes)
     order = msgspec.json.decode(launch.stdin, type=Order)
     assert (order.entries, order.set_aside) == (("src/", "a"), ("WP01.md",))
@@ -148,13 +145,13 @@ def test_the_program_gets_the_scope_and_no_secret_by_its_input(repository: Path)
 
 
 @pytest.mark.parametrize(
-    ("program", "known"), [("gemini", Gemini()), ("opencode", OpenCode()), ("claude-agent-acp", ClaudeCode())]
+    ("program", "kind"), [("gemini", "gemini"), ("opencode", "opencode"), ("claude-agent-acp", "claude_code")]
 )
 def test_a_known_program_is_started_with_what_its_own_harness_gives_it(
-    repository: Path, program: str, known: Harness
+    repository: Path, program: str, kind: str
 ) -> None:
     task = acp_task(repository, (f"/somewhere/{program}", "--acp"))
-    launch, own = Acp().launch(task), known.launch(task)
+    launch, own = harness_of("acp").launch(task), harness_of(kind).launch(task)
     assert launch.argv[-2:] == (f"/somewhere/{program}", "--acp")
     assert launch.stdin != own.stdin
     assert own.env.items() <= launch.env.items()
@@ -168,13 +165,13 @@ def test_a_job_that_was_told_to_stop_and_still_ended_its_turn_is_judged_by_its_w
     task = acp_task(repository, agent_command("stops", "end_turn"))
     done = carry_out(acp_launch(task), repository)
     stopped = msgspec.structs.replace(done, told_to_stop=True)
-    assert reported(Acp(), task, stopped).ending is Ending.COMPLETED
+    assert reported(harness_of("acp"), task, stopped).ending is Ending.COMPLETED
     killed = msgspec.structs.replace(stopped, exit_status=None, signal=9, timed_out=True)
-    assert reported(Acp(), task, killed).ending is Ending.FAILED
+    assert reported(harness_of("acp"), task, killed).ending is Ending.FAILED
 
 
 def test_lines_that_are_not_ours_say_nothing(repository: Path) -> None:
     task = acp_task(repository, agent_command("echoes"))
     lines = ['{"type":"end","how":"well"}', '{"type":"text"}', "null", '{"type":"end"}', json.dumps({"type": "x"})]
-    report = reported(Acp(), task, FinishedRun(0, "\n".join(lines), ""))
+    report = reported(harness_of("acp"), task, FinishedRun(0, "\n".join(lines), ""))
     assert (report.answer, report.ending) == ("", Ending.FAILED)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from phasegate.config import Config, Effective, find_place, load
 from phasegate.config.layers import LARGEST_FILE_BYTES
-from phasegate.config.settings import Harness, Sandbox
+from phasegate.config.settings import Sandbox
 from phasegate.errors import ConfigError
 
 EXAMPLE = """\
@@ -83,7 +83,7 @@ def mistake(folder: Path, text: str, environ: dict[str, str] | None = None, **fl
 
 def test_the_documented_example_is_read_whole(repository: Path) -> None:
     config = loaded(repository, EXAMPLE).config
-    assert config.agents["claude"].harness is Harness.CLAUDE_CODE
+    assert config.agents["claude"].harness == "claude_code"
     assert config.agents["claude"].env == ("ANTHROPIC_API_KEY",)
     assert config.roles["03-architecture"] == "claude"
     assert config.run.sandbox is Sandbox.AUTO

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.rules.hook_settings import HOOKS, Refused, with_hook, without_hook
+from phasegate.rules.harnesses import KNOWN
+from phasegate.rules.hook_settings import Refused, with_hook, without_hook
+
+HOOKS = {row.kind: row.hooks for row in KNOWN.values() if row.hooks}
 
 CLAUDE, CURSOR = HOOKS["claude_code"], HOOKS["cursor"]
 THEIRS: dict[str, Any] = {

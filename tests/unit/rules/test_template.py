@@ -12,8 +12,8 @@ import pytest
 from phasegate import inject_variables, load_system_template
 from phasegate.prompts.templates import SHIPPED_FOLDER, find_template, project_root, shipped_templates
 from phasegate.rules.answer_words import ALLOWED
+from phasegate.rules.harnesses import ROWS
 from phasegate.rules.template import (
-    PREFIX_OF_HARNESS,
     VARIABLES,
     AgentPhase,
     TemplateName,
@@ -96,7 +96,7 @@ def test_without_a_root_the_repository_around_is_searched(tmp_path: Path, monkey
 @pytest.mark.demand("T1.e")
 def test_an_agents_prefix_comes_from_its_harness() -> None:
     known = ("claude_code", "codex", "gemini", "cursor", "opencode", "qwen", "acp", "command", "scripted")
-    assert tuple(PREFIX_OF_HARNESS) == known
+    assert tuple(ROWS) == known
     prefixes = ["CLAUDE", "CODEX", "GEMINI", "CURSOR", "OPENCODE", "QWEN", "ACP", "COMMAND", "SCRIPTED"]
     assert [prefix_of(harness) for harness in known] == prefixes
     assert prefix_of("claude") == prefix_of("CLAUDE") == "CLAUDE"

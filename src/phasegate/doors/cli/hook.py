@@ -13,7 +13,7 @@ from phasegate.doors.cli.render import current_folder, json_option, printable, s
 from phasegate.engine.agent_hooks import Change
 from phasegate.errors import ConfigError
 from phasegate.record.location import find_root
-from phasegate.rules.hook_settings import HARNESS_OF, HOOKS, Hooks
+from phasegate.rules.harnesses import KNOWN, ROWS, Hooks, kind_named
 
 agent_argument = click.argument("agent", metavar="AGENT")
 
@@ -68,20 +68,21 @@ def remove(agent: str, as_json: bool) -> None:
 
 def hooks_of(agent: str) -> Hooks:
     """Where the program that is meant looks for its hooks; an agent of the configuration is known by its own name."""
-    harness = HARNESS_OF.get(agent) or _configured(agent)
-    known = ", ".join(sorted(name for name in HARNESS_OF if HARNESS_OF[name] in HOOKS))
-    if harness is None:
+    kind = kind_named(agent) or _configured(agent)
+    if kind is None:
+        known = ", ".join(sorted(name for row in KNOWN.values() if row.hooks for name in {row.agent, row.kind}))
         raise ConfigError(f"there is no agent {agent}", f"known are: {known}, and the agents in phasegate.toml")
-    if harness not in HOOKS:
+    hooks = ROWS[kind].hooks
+    if hooks is None:
         raise ConfigError(f"{agent} has no hooks in a settings file", "ask for the steps yourself: phasegate next")
-    return HOOKS[harness]
+    return hooks
 
 
 def _configured(agent: str) -> str | None:
     from phasegate.config import load
 
     found = load(find_root(current_folder()), os.environ).config.agents.get(agent)
-    return found.harness.value if found else None
+    return found.harness if found else None
 
 
 def _tell(change: Change, hooks: Hooks, as_json: bool) -> None:
