@@ -32,6 +32,10 @@ class StateConflict(PhasegateError):
     exit_code = 4
 
 
+class Interrupted(Exception):
+    """Somebody asked this run to stop. No error: whoever drives the run ends it with a value."""
+
+
 class TemplateNotFound(ConfigError):
     """Neither the agent's template nor the BASE template of a phase exists."""
 

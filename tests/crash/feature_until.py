@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from phasegate.engine import orders
+from phasegate.engine import dispatch, orders
 from phasegate.engine.driver import Wishes, drive
 from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.project import open_project, opened_store
@@ -120,6 +120,7 @@ def live(root: Path, mortal: MortalStore) -> None:
     Store.append = patched  # type: ignore[method-assign]
     refs.move_refs = mortal.move_refs
     mortal.watch()
+    orders.MOST_LOSSES = dispatch.MOST_LOSSES = MOST_LIVES  # it dies more often than any job of a person's
     project = open_project(root)
     with opened_store(project) as store:
         slug = SLUG if store.workflows() else orders.start(project, store, TYPE, DESCRIPTION)

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from phasegate.engine.dispatch import dispatch
+from phasegate.engine.dispatch import Stopped, dispatch
 from phasegate.engine.packages import find_package
-from phasegate.engine.project import now, opened_store
+from phasegate.engine.project import opened_store
 from phasegate.record.reader import read_store
 from phasegate.record.row_events import job_ended, job_started
 from phasegate.record.rows import Job
@@ -86,7 +86,7 @@ def test_a_dispatch_that_is_cancelled_ends_its_agents_and_closes_their_jobs(tmp_
         folders = [project.root / ".worktrees" / f"{SLUG}-WP01-agent{index}" for index in (0, 1)]
         assert eventually(lambda: (folders[0] / FIRST).exists() and (folders[1] / SECOND).exists(), within_s=60)
         cancelled.set()
-        assert isinstance(done.exception(timeout=60), KeyboardInterrupt)
+        assert done.result(timeout=60) == Stopped("WP01"), "a value: a stop is no exception out of a thread"
     assert processes_with(str(project.scenario)) == []
     assert [job.outcome for job in project.jobs()] == ["lost", "lost"]
     assert project.audit_problems() == []
@@ -157,8 +157,19 @@ def test_the_configured_litter_is_neither_harvested_nor_judged(tmp_path: Path) -
 def test_a_hard_cap_blocks_the_package_before_an_agent_is_started(tmp_path: Path) -> None:
     project = two_agents(tmp_path, ANSWER)
     with opened_store(project.project) as store:
-        spent = Job(SLUG, "earlier", "WP09", "implement", 1, "actor", now(), now(), "done", cost_usd=1e6)
-        store.append_now(SLUG, now(), [job_started(spent), job_ended(spent)])
+        spent = Job(
+            SLUG,
+            "earlier",
+            "WP09",
+            "implement",
+            1,
+            "actor",
+            project.project.now(),
+            project.project.now(),
+            "done",
+            cost_usd=1e6,
+        )
+        store.append_now(SLUG, project.project.now(), [job_started(spent), job_ended(spent)])
     report = project.dispatch()
     assert (report.state, report.reason.partition(":")[0]) == (State.BLOCKED, "a limit is reached")
     assert {job.outcome for job in project.jobs() if job.id != "earlier"} == {"blocked"}

@@ -13,7 +13,7 @@ from phasegate.engine.dispatch import dispatch
 from phasegate.engine.feature_journal import FeatureJournal
 from phasegate.engine.packages import find_package
 from phasegate.engine.planning import Plans
-from phasegate.engine.project import now, opened_store
+from phasegate.engine.project import opened_store
 from phasegate.record.lock import feature_lock
 from phasegate.rules.feature_events import Advanced, PackageStarted
 from phasegate.rules.lifecycle import Stage
@@ -239,7 +239,7 @@ def _shown(project: FeatureProject) -> str:
 def test_a_feature_in_work_is_not_touched_by_another_process(tmp_path: Path) -> None:
     project = note_project(tmp_path)
     project.start("note")
-    with feature_lock(project.project.location.locks, SLUG, "run", now()):
+    with feature_lock(project.project.location.locks, SLUG, "run", project.project.now()):
         expect_refusal(project.call("escalate", "why"), 4, f"feature {SLUG} is in work")
         assert project.call("start", "note", "another thing").code == 0
 
@@ -362,7 +362,7 @@ def test_a_package_that_was_blocked_while_nobody_looked_waits_for_a_person(tmp_p
     with opened_store(project.project) as store:
         journal = FeatureJournal(project.project, store, SLUG)
         journal.record(Advanced())
-        journal.record(Plans(project.project, store, journal.feature, now()).make())
+        journal.record(Plans(project.project, store, journal.feature, project.project.now()).make())
         journal.record(PackageStarted("WP01"))
         one = find_package(store, "WP01", SLUG)
         report = dispatch(project.project, store, one, agent=None, say=lambda line: None)

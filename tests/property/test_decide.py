@@ -30,8 +30,8 @@ from phasegate.rules.work_package import State
 from support.feature_model import ORDERS, World, after, anything, begin, is_earned, key, outcomes
 
 P, K, R, C = Work.PLANNING, Work.PACKAGES, Work.REVIEW, Work.COMMANDS
-SMALL = Limits(revisions=2, retries=1, parallel=2, pauses=1)
-SMALLEST = Limits(revisions=1, retries=0, parallel=1, pauses=0)
+SMALL = Limits(revisions=2, retries=1, parallel=2, pauses=1, losses=1)
+SMALLEST = Limits(revisions=1, retries=0, parallel=1, pauses=0, losses=0)
 
 
 class Case(NamedTuple):
@@ -45,8 +45,8 @@ CASES = [
     Case((C,), SMALLEST, "test-run"),
     Case((C, R), SMALLEST, "test-run"),
     Case((P, K), SMALLEST),
-    Case((K, R), Limits(2, 0, 1, 0)),
-    pytest.param(Case((K, C), Limits(2, 0, 1, 0)), marks=pytest.mark.long),
+    Case((K, R), Limits(2, 0, 1, 0, 0)),
+    pytest.param(Case((K, C), Limits(2, 0, 1, 0, 0)), marks=pytest.mark.long),
     Case((P, K, R), SMALLEST),
 ]
 
@@ -193,6 +193,7 @@ def test_rounds_and_retries_stay_within_their_limits(space: Space) -> None:
         assert feature.workflow.round <= feature.limits.revisions
         assert feature.archive_round <= feature.limits.revisions
         assert feature.retries <= feature.limits.retries
+        assert feature.losses <= feature.limits.losses
 
 
 @pytest.mark.demand("D5.f")

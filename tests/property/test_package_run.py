@@ -33,6 +33,7 @@ from phasegate.rules.package_run import (
 from phasegate.rules.work_package import MOVES, State
 
 Path = tuple[Happened, ...]
+SEEN = "2026-01-01T00:00:00.000Z"
 
 
 def answers(run: Run) -> Iterator[Happened]:
@@ -63,7 +64,7 @@ def _job_events(run: Run) -> Iterator[Happened]:
         yield from (started(action) for action in decide(run))
     if run.step is Step.REVIEW and not run.open_jobs:
         yield from (Reviewed(verdict, "findings") for verdict in Verdict)
-    yield from (JobEnded(job.job, end, "why") for job in run.open_jobs for end in End)
+    yield from (JobEnded(job.job, end, "why", last_seen=SEEN) for job in run.open_jobs for end in End)
 
 
 def started(action: Action) -> JobStarted:
@@ -99,7 +100,9 @@ def reachable(limits: Limits) -> dict[Run, Path]:
 
 
 @pytest.fixture(
-    params=[Limits(2, 1, 1, 1), Limits(2, 1, 2, 0), Limits(1, 0, 2, 1), Limits(3, 0, 1, 0)], ids=str, scope="module"
+    params=[Limits(2, 1, 1, 1, 1), Limits(2, 1, 2, 0, 0), Limits(1, 0, 2, 1, 0), Limits(3, 0, 1, 0, 2)],
+    ids=str,
+    scope="module",
 )
 def states(request: pytest.FixtureRequest) -> dict[Run, Path]:
     return reachable(request.param)
@@ -159,6 +162,7 @@ def test_rounds_and_retries_stay_within_their_limits(states: dict[Run, Path]) ->
         assert run.round <= run.limits.rounds
         assert all(owed.retries <= run.limits.retries for owed in run.owed)
         assert all(owed.pauses <= run.limits.pauses for owed in run.owed)
+        assert all(owed.losses <= run.limits.losses for owed in run.owed)
 
 
 @pytest.mark.demand("D11.a", "D11.b")
@@ -182,8 +186,41 @@ def test_jobs_that_nobody_saw_the_end_of_cost_no_try(states: dict[Run, Path]) ->
     for run in states:
         after = run
         for job in run.open_jobs:
+            after = apply(after, JobEnded(job.job, End.LOST, "the dispatcher died", last_seen=SEEN))
+        if after.state is not State.BLOCKED:
+            uncounted = tuple(msgspec.structs.replace(owed, losses=0) for owed in after.owed)
+            before = tuple(msgspec.structs.replace(owed, losses=0) for owed in run.owed)
+            assert uncounted == before
+            assert msgspec.structs.replace(after, owed=run.owed) == msgspec.structs.replace(run, open_jobs=())
+
+
+@pytest.mark.demand("W5.a")
+def test_losses_recorded_before_they_were_counted_change_nothing(states: dict[Run, Path]) -> None:
+    """Journals of before fold as they did, however often a job was lost in them."""
+    for run in states:
+        after = run
+        for job in run.open_jobs:
             after = apply(after, JobEnded(job.job, End.LOST, "the dispatcher died"))
         assert after == msgspec.structs.replace(run, open_jobs=())
+
+
+@pytest.mark.demand("W5.a", "D10.b")
+@pytest.mark.parametrize("losses", [0, 1, 3])
+def test_a_job_that_is_lost_too_often_blocks_its_package_and_a_person_lets_it_try_again(losses: int) -> None:
+    def lose(run: Run, number: int) -> Run:
+        started = apply(run, JobStarted(f"j{number}", "implement", run.round))
+        return apply(started, JobEnded(f"j{number}", End.LOST, "the dispatcher died", last_seen=SEEN))
+
+    run = fold([Prepared("b")], Limits(losses=losses))
+    for number in range(losses):
+        run = lose(run, number)
+        assert (run.state, run.step) == (State.DOING, Step.IMPLEMENT)
+    run = lose(run, losses)
+    assert (run.state, run.step) == (State.BLOCKED, Step.STOP)
+    assert run.reason == f"the agent's run was lost {losses + 1} times; the last time: the dispatcher died"
+    assert run.remediation
+    again = apply(apply(run, Resolved("more memory")), Prepared("b"))
+    assert again.owed == (Owed(),), "losses are counted anew"
 
 
 @pytest.mark.demand("D10.b")

@@ -112,7 +112,9 @@ class DispatchProject(NamedTuple):
         project = self.project
         with opened_store(project) as store:
             one = find_package(store, name, SLUG)
-            return dispatch(project, store, one, agent=None, say=(said if said is not None else []).append)
+            report = dispatch(project, store, one, agent=None, say=(said if said is not None else []).append)
+        assert isinstance(report, Report)
+        return report
 
     def command(self, *arguments: str, timeout_s: float = 120, env: Mapping[str, str] | None = None) -> Done:
         """Run the program as a person does, with these variables besides their own."""

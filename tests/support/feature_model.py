@@ -62,6 +62,7 @@ ORDERS: tuple[Happened, ...] = (
     Cancelled("reason"),
     CompletionAsked(),
 )
+SEEN = "2026-01-01T00:00:00.000Z"
 JUDGES = ("challenge", "review")
 
 
@@ -239,7 +240,7 @@ def _of_job(feature: Feature, step: Step) -> Iterator[Happened]:
         yield JobStarted("job", ROLES[step], "actor")
         return
     job = feature.open_job.job
-    yield from (JobEnded(job, end, "why") for end in _ends(feature) if end is not End.DONE)
+    yield from (JobEnded(job, end, "why", last_seen=SEEN) for end in _ends(feature) if end is not End.DONE)
     yield from (JobEnded(job, End.DONE, verdict=verdict, text="said") for verdict in (None, *Verdict))
 
 
@@ -258,7 +259,8 @@ def anything(feature: Feature) -> Iterator[Happened]:
     yield from gate_checks(feature)
     yield from (JobStarted("other", role) for role in ("plan", "challenge", "review", "archive"))
     for job in ("job", "other", "foreign"):
-        yield from (JobEnded(job, end, "why", verdict=Verdict.PASS) for end in _ends(feature))
+        yield from (JobEnded(job, end, "why", verdict=Verdict.PASS, last_seen=SEEN) for end in _ends(feature))
+        yield JobEnded(job, End.LOST, "a loss of before they were counted")
         yield from (JobEnded(job, End.DONE, verdict=verdict) for verdict in (None, *Verdict))
     yield from (Written("c"), Written("c", ("planning.md",)), Strayed(("x",)), Reported("c"))
     yield from (Planned({}), Planned({"WP01": ("WP09",), "WP02": ()}), Planned({"WP01": ("WP02",), "WP02": ("WP01",)}))

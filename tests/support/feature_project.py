@@ -195,7 +195,9 @@ class FeatureProject(NamedTuple):
 
     def drive(self, slug: str = SLUG, **wishes: bool) -> Feature:
         with opened_store(self.project) as store:
-            return drive(self.project, store, slug, Wishes(**wishes))  # type: ignore[arg-type]
+            feature = drive(self.project, store, slug, Wishes(**wishes))  # type: ignore[arg-type]
+        assert isinstance(feature, Feature)
+        return feature
 
     def git(self, *arguments: str) -> str:
         return git(self.root, *arguments).strip()

@@ -6,6 +6,7 @@ from threading import Event, Lock
 
 from phasegate.cage.job import Job
 from phasegate.cage.request import Outcome
+from phasegate.errors import Interrupted
 
 
 class Stop(Event):
@@ -23,7 +24,7 @@ class Stop(Event):
                 _kill(job)
 
     def run(self, job: Job) -> Outcome:
-        """Run a program to its end; one that was ended by the wish has no outcome, but raises KeyboardInterrupt."""
+        """Run a program to its end; one that was ended by the wish has no outcome, but raises Interrupted."""
         with self._jobs_lock:
             self._jobs.append(job)
             if self.is_set():
@@ -34,7 +35,7 @@ class Stop(Event):
             with self._jobs_lock:
                 self._jobs.remove(job)
         if self.is_set():
-            raise KeyboardInterrupt
+            raise Interrupted
         return outcome
 
 

@@ -6,9 +6,6 @@ between, a person or an error, ends the agents with it; their work is saved, and
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Iterable
 from pathlib import Path
 from threading import Event as Cancelled
 from typing import NamedTuple, Protocol
@@ -17,12 +14,11 @@ from phasegate.engine.briefing import agent_for, brief
 from phasegate.engine.claims import claimed
 from phasegate.engine.crew import Came, Crew
 from phasegate.engine.job_end import Assigned, Ended
-from phasegate.engine.jobs import clear_away, run_job, started_row
-from phasegate.engine.project import now
+from phasegate.engine.jobs import clear_away, last_seen, lost_row, run_job, started_row
 from phasegate.engine.staffing import clock
 from phasegate.engine.workplace import Workplace
-from phasegate.errors import PhasegateError
-from phasegate.record.row_events import job_ended, job_started
+from phasegate.errors import Interrupted, PhasegateError
+from phasegate.record.row_events import job_started
 from phasegate.record.rows import Event
 from phasegate.record.trails import Trails
 from phasegate.rules.package_run import Action, End, Happened, JobEnded, JobStarted, Owed, Reviewed, Run, Step, decide
@@ -74,7 +70,7 @@ class AgentJobs:
         self, place: Workplace, trails: Trails, record: Record, agent: str | None, cancelled: Cancelled
     ) -> None:
         self._place, self._trails, self._record = place, trails, record
-        self._agent, self._cancelled = agent, cancelled
+        self._agent, self._cancelled, self._clock = agent, cancelled, place.project.clock
         self._at_work: dict[str, _AtWork] = {}
         self._told_until_s: dict[str, float] = {}
         self._due_s: dict[tuple[int, Owed], float] = {}  # when a try after an error may begin, by round and part
@@ -84,14 +80,14 @@ class AgentJobs:
         try:
             with Crew() as crew:
                 self._run_with(crew)
-        except (KeyboardInterrupt, PhasegateError):
+        except (Interrupted, PhasegateError):
             self._record.read_again()
             self.give_up("it was stopped before its end")
             raise
 
     def stop_if_cancelled(self) -> None:
         if self._cancelled.is_set():
-            raise KeyboardInterrupt
+            raise Interrupted
 
     def give_up(self, why: str) -> None:
         """Close the jobs that are open on record and that nobody runs any more; what they left is saved."""
@@ -101,14 +97,10 @@ class AgentJobs:
             if job.role == Step.IMPLEMENT:
                 self._place.renew(job.agent_index)
         if lost:
-            rows = tuple(self._lost_rows(job.job for job in lost))
-            self._record(*(JobEnded(job.job, End.LOST, why) for job in lost), rows=rows)
-
-    def _lost_rows(self, jobs: Iterable[str]) -> Iterable[Event]:
-        for job in jobs:
-            row = self._place.store.job(job)
-            if row is not None:
-                yield job_ended(row._replace(ended=now(), outcome=str(End.LOST)))
+            rows = [row for job in lost if (row := self._place.store.job(job.job)) is not None]
+            seen = {row.id: last_seen(self._place.project, row) for row in rows}
+            ends = (JobEnded(job.job, End.LOST, why, last_seen=seen.get(job.job, "")) for job in lost)
+            self._record(*ends, rows=tuple(lost_row(row, seen[row.id]) for row in rows))
 
     def _run_with(self, crew: Crew) -> None:
         step = self._record.run.step
@@ -131,7 +123,7 @@ class AgentJobs:
 
     def _rests(self, action: Action) -> bool:
         """Whether the agent that would do it has run into a limit of its provider, and nobody stands in for it."""
-        resting = self._place.store.resting(time.time())
+        resting = self._place.store.resting(self._clock.time_s())
         if not resting:
             return False
         member = agent_for(self._place, action.step, self._agent, resting)
@@ -148,10 +140,10 @@ class AgentJobs:
             return True
         key = (action.round, action.owed)
         if key not in self._due_s:
-            wait_s = back_off_s(action.owed.retries, random.random())  # noqa: S311 - jitter, no secret
+            wait_s = back_off_s(action.owed.retries, self._clock.chance())
             self._record.say(f"trying again in {wait_s:.0f} s")
-            self._due_s[key] = time.monotonic() + wait_s
-        return time.monotonic() >= self._due_s[key]
+            self._due_s[key] = self._clock.monotonic_s() + wait_s
+        return self._clock.monotonic_s() >= self._due_s[key]
 
     def _start(self, crew: Crew, action: Action) -> None:
         place, run, index = self._place, self._record.run, action.owed.agent_index
@@ -159,7 +151,7 @@ class AgentJobs:
         several = place.count > 1 and action.step is Step.IMPLEMENT
         name = f"{assigned.agent} (agent {index})" if several else assigned.agent
         self._record.say(f"round {action.round}, {assigned.phase} by {name}")
-        row = started_row(assigned)
+        row = started_row(place.project, assigned)
         self._record(JobStarted(assigned.job, assigned.phase, action.round, index), rows=(job_started(row),))
         self._at_work[assigned.job] = _AtWork(assigned, action.owed, name)
         self._show()

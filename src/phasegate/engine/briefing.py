@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from phasegate.agents.envelope import Share
 from phasegate.agents.port import NOTHING
 from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
 from phasegate.engine.job_end import Assigned
-from phasegate.engine.project import new_id
 from phasegate.engine.staffing import Member, member_for
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.instructions import instructions, note
@@ -27,8 +25,8 @@ def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Mapping
 
 def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
     """A new job for what is to be done next, in this folder."""
-    member = agent_for(place, action.step, wanted, place.store.resting(time.time()))
-    job, slug = new_id(), place.package.feature_slug
+    member = agent_for(place, action.step, wanted, place.store.resting(place.project.clock.time_s()))
+    job, slug = place.project.clock.new_id(), place.package.feature_slug
     document = folder / place.document_name
     lay_file(folder, place.document_name, place.document)
     share = place.share(action.owed.agent_index) if action.step is Step.IMPLEMENT else None

@@ -18,16 +18,18 @@ from phasegate.engine.harvesting import take_over
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.merging import merge
 from phasegate.engine.packages import PackageJournal, Planned, phase_of_packages, refuse_unready
-from phasegate.engine.project import Project, new_id, now
+from phasegate.engine.project import Project
 from phasegate.engine.staffing import member_for
 from phasegate.engine.validation import Checker, describe, failures_of
 from phasegate.engine.workplace import Workplace
-from phasegate.errors import StateConflict
+from phasegate.errors import Interrupted, StateConflict
 from phasegate.record.lock import feature_lock
 from phasegate.record.rows import Event
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
+from phasegate.rules.ordering import NOT_KEPT, By
 from phasegate.rules.package_run import (
+    MOST_LOSSES,
     Cleaned,
     Happened,
     Limits,
@@ -65,6 +67,12 @@ class Report(NamedTuple):
         return self.state is State.DONE
 
 
+class Stopped(NamedTuple):
+    """The run ended because `project.stop` was set: what its agents left is saved, and it can be gone on with."""
+
+    work: str  # a feature, or a package
+
+
 def dispatch(
     project: Project,
     store: Store,
@@ -74,23 +82,26 @@ def dispatch(
     say: Say,
     show: Show | None = None,
     cancelled: Cancelled | None = None,
-) -> Report:
+    by: By = NOT_KEPT,
+) -> Report | Stopped:
     """Carry a package to DONE or BLOCKED, from wherever it stands. `show` hears of each change of what is going on."""
     package = one.package
     refuse_unready(store, one)
     lock = f"{package.feature_slug}-{package.work_package_id}"
     with (
-        feature_lock(project.location.locks, lock, f"dispatch {package.work_package_id}", now()),
-        Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
+        feature_lock(project.location.locks, lock, f"dispatch {package.work_package_id}", project.now()),
+        Trails.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails,
     ):
         phase = phase_of_packages(store, package.feature_slug)
         settings = member_for(project, "implement", phase, agent).settings
         place = Workplace(project, store, one, max(package.num_agents, settings.num_agents), phase)
-        limits = Limits(project.config.run.max_review_cycles, settings.max_retries, place.count)
-        record = _Record(place, PackageJournal(store, package, limits), say, show or (lambda _: None))
+        limits = Limits(project.config.run.max_review_cycles, settings.max_retries, place.count, losses=MOST_LOSSES)
+        record = _Record(place, PackageJournal(project, store, package, limits), say, show or (lambda _: None))
         jobs = AgentJobs(place, trails, record, agent, cancelled or project.stop)
         try:
-            return _Dispatch(place, record, jobs).carry_on()
+            return _Dispatch(place, record, jobs, by).carry_on()
+        except Interrupted:
+            return Stopped(package.work_package_id)
         finally:
             store.anchor()
 
@@ -130,8 +141,8 @@ class _Record:
 class _Dispatch:
     """One package, one dispatcher."""
 
-    def __init__(self, place: Workplace, record: _Record, jobs: AgentJobs) -> None:
-        self._place, self._record, self._jobs = place, record, jobs
+    def __init__(self, place: Workplace, record: _Record, jobs: AgentJobs, by: By) -> None:
+        self._place, self._record, self._jobs, self._by = place, record, jobs, by
         self._steps: dict[Step, Callable[[], None]] = {
             Step.PREPARE: self._prepare,
             Step.IMPLEMENT: jobs.run,
@@ -165,7 +176,7 @@ class _Dispatch:
         """Go on from what the journal says: a job that nobody saw the end of is run again, from a clean beginning."""
         self._jobs.give_up("the dispatcher died before its end")
         if self._record.run.state is State.BLOCKED:
-            self._record(Resolved("dispatched again by a person"))
+            self._record(Resolved("dispatched again by a person", self._by))
 
     def _say_what_does_not_hold(self) -> None:
         """A person should know that nothing holds an agent back, unless they asked for it."""

@@ -13,19 +13,20 @@ from threading import Thread
 from typing import NamedTuple
 
 from phasegate.engine.closing import merge_feature, tidy
-from phasegate.engine.dispatch import Report, dispatch
+from phasegate.engine.dispatch import Report, Stopped, dispatch
 from phasegate.engine.feature_journal import HAPPENED, FeatureJournal, read_happened
 from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.packages import find_package, read_package_event
 from phasegate.engine.phase_steps import LOOK_EVERY_S, PhaseSteps
-from phasegate.engine.project import Project, new_id, now
-from phasegate.errors import StateConflict
+from phasegate.engine.project import Project
+from phasegate.errors import Interrupted, StateConflict
 from phasegate.record.lock import feature_lock
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
 from phasegate.rules.decide import decide
 from phasegate.rules.feature_events import Advanced, CompletionAsked, PackageEnded, PackageStarted, Retried
 from phasegate.rules.feature_state import Feature, Step
+from phasegate.rules.ordering import ENGINE, NOT_KEPT, By
 from phasegate.rules.work_package import State
 from phasegate.workspace.checkout_lifecycle import open_feature
 from phasegate.workspace.repository import keep_out_of_git
@@ -37,17 +38,18 @@ class Wishes(NamedTuple):
     step: bool = False  # stop at each gate
     merge: bool = False  # go on to the merge
     agent: str | None = None
+    by: By = NOT_KEPT  # whose run it is
 
 
 class _Came(NamedTuple):
     package: str
-    result: Report | BaseException
+    result: Report | Stopped | BaseException
 
 
 @contextmanager
 def at_work(project: Project, store: Store, slug: str, command: str) -> Iterator[FeatureJournal]:
     """Hold a feature alone, with its journal."""
-    with feature_lock(project.location.locks, slug, command, now()):
+    with feature_lock(project.location.locks, slug, command, project.now()):
         journal = FeatureJournal(project, store, slug)
         if not journal.is_begun:
             raise StateConflict(f"feature {slug} has no workflow", 'begin one: phasegate run feature "..."')
@@ -58,13 +60,16 @@ def at_work(project: Project, store: Store, slug: str, command: str) -> Iterator
             store.anchor()
 
 
-def drive(project: Project, store: Store, slug: str, wishes: Wishes | None = None) -> Feature:
+def drive(project: Project, store: Store, slug: str, wishes: Wishes | None = None) -> Feature | Stopped:
     """Carry a feature on; where it stands when nothing more can be done without a person. `project.stop` ends it."""
     with (
         at_work(project, store, slug, f"run {slug}") as journal,
-        Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
+        Trails.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails,
     ):
-        return _Drive(project, store, trails, journal, wishes or Wishes()).go()
+        try:
+            return _Drive(project, store, trails, journal, wishes or Wishes()).go()
+        except Interrupted:
+            return Stopped(slug)
 
 
 class _Drive:
@@ -104,13 +109,13 @@ class _Drive:
         """Carry one step out; whether to go on after it."""
         match step:
             case Step.ADVANCE:
-                self._journal.record(Advanced())
+                self._journal.record(Advanced(ENGINE))
             case Step.RETRY:
-                self._journal.record(Retried())
+                self._journal.record(Retried(ENGINE))
             case Step.COMPLETE:
                 if self._feature.workflow.merges and not self._wishes.merge:
                     return False
-                self._journal.record(CompletionAsked())
+                self._journal.record(CompletionAsked(self._wishes.by))
             case Step.PACKAGES:
                 self._run_packages()
             case Step.MERGE:
@@ -139,7 +144,9 @@ class _Drive:
                 if came is None:
                     continue
                 running.pop(came.package).join()
-                if isinstance(came.result, BaseException):
+                if isinstance(came.result, Stopped):
+                    failure = failure or Interrupted()
+                elif isinstance(came.result, BaseException):
                     failure = failure or came.result
                 else:
                     self._journal.record(_as_event(came.result))
@@ -205,6 +212,7 @@ class _Drive:
                 agent=self._wishes.agent,
                 say=lambda line: None,
                 cancelled=self._project.stop,
+                by=self._wishes.by,
             )
             ends.put(_Came(name, report))
         except BaseException as error:  # the thread that waits raises it
@@ -212,7 +220,7 @@ class _Drive:
 
     def _stop_if_cancelled(self) -> None:
         if self._project.stop.is_set():
-            raise KeyboardInterrupt
+            raise Interrupted
 
 
 def _next(ends: SimpleQueue[_Came]) -> _Came | None:

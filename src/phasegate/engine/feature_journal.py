@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from phasegate.engine.project import Project, now
+from phasegate.engine.project import Project
 from phasegate.record.reader import Reader
 from phasegate.record.row_events import gate_judged, workflow_changed
 from phasegate.record.rows import Event, Gate
@@ -76,8 +76,10 @@ class FeatureJournal:
                 gates.append(self._gate(feature, event, len(gates)))
             feature = apply(feature, event)
         assert feature is not None
-        moved = [] if self._feature and _shown(feature) == _shown(self._feature) else [_row(feature)]
-        self._store.append_now(self._slug, now(), [*map(happened, events), *rows, *gates, *moved])
+        moved = (
+            [] if self._feature and _shown(feature) == _shown(self._feature) else [_row(feature, self._project.now())]
+        )
+        self._store.append_now(self._slug, self._project.now(), [*map(happened, events), *rows, *gates, *moved])
         self._feature = feature
         if moved:
             self.show()
@@ -87,7 +89,7 @@ class FeatureJournal:
         """Make the feature the default of later commands, and the one that state.json shows (W4)."""
         first = next(iter(self._store.workflows()), None)
         if first is not None and first.feature != self._slug:
-            self._store.append_now(self._slug, now(), [_row(self.feature)])
+            self._store.append_now(self._slug, self._project.now(), [_row(self.feature, self._project.now())])
         self.show()
 
     def show(self) -> None:
@@ -100,9 +102,8 @@ class FeatureJournal:
         result, workflow = judged(feature, event), feature.workflow
         number = len(self._store.gates(self._slug)) + offset + 1
         reasons = "\n".join(result.reasons)
-        return gate_judged(
-            Gate(self._slug, number, workflow.phase, workflow.round, str(result.outcome), reasons, now())
-        )
+        at = self._project.now()
+        return gate_judged(Gate(self._slug, number, workflow.phase, workflow.round, str(result.outcome), reasons, at))
 
 
 def _shown(feature: Feature) -> tuple[object, ...]:
@@ -110,7 +111,7 @@ def _shown(feature: Feature) -> tuple[object, ...]:
     return workflow.index, workflow.stage, workflow.round, workflow.reason, feature.remediation, feature.merged
 
 
-def _row(feature: Feature) -> Event:
+def _row(feature: Feature, ts: str) -> Event:
     workflow = feature.workflow
     return workflow_changed(
         WorkflowRow(
@@ -125,7 +126,7 @@ def _row(feature: Feature) -> Event:
             workflow.reason,
             feature.remediation,
             workflow.noun,
-            now(),
+            ts,
             feature.merged,
         )
     )

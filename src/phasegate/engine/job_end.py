@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -67,13 +66,13 @@ class Ended(NamedTuple):
     retry_at_s: float | None = None  # when a limit ends, where that is known
 
 
-def judged(assigned: Assigned, report: AgentReport, finished: FinishedRun, has_a_stand_in: bool) -> Ended:
+def judged(assigned: Assigned, report: AgentReport, finished: FinishedRun, has_a_stand_in: bool, now_s: float) -> Ended:
     """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7)."""
     answer = parse_answer(report.answer, assigned.phase, truncated=report.cut)
     end, reason, remediation = _verdict_on(assigned, report, finished, answer)
     again_s = report.retry_at_s or 0.0
-    if report.ending is Ending.RATE_LIMITED and end is End.TRANSIENT and again_s > time.time():
-        end, reason, remediation = _at_a_limit(reason, again_s, has_a_stand_in)
+    if report.ending is Ending.RATE_LIMITED and end is End.TRANSIENT and again_s > now_s:
+        end, reason, remediation = _at_a_limit(reason, again_s, has_a_stand_in, now_s)
     if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
         end, reason = End.FAILED, f"{cut_short(finished)}: {reason}"
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
@@ -110,10 +109,10 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: FinishedRun, 
     return (End.UNREADABLE, answer.reason, "") if answer.error else (End.DONE, "", "")
 
 
-def _at_a_limit(reason: str, retry_at_s: float, has_a_stand_in: bool) -> tuple[End, str, str]:
+def _at_a_limit(reason: str, retry_at_s: float, has_a_stand_in: bool, now_s: float) -> tuple[End, str, str]:
     """A limit of the provider is waited for, if it is lifted soon enough or another agent goes on meanwhile."""
     until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="seconds")
-    if has_a_stand_in or retry_at_s - time.time() <= LONGEST_REST_S:
+    if has_a_stand_in or retry_at_s - now_s <= LONGEST_REST_S:
         return End.LIMITED, f"{reason}; it rests until {until}", ""
     return End.FAILED, f"{reason}; it is lifted at {until} only", "resolve then, or give the agent a fallback"
 

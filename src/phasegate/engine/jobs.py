@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +23,8 @@ from phasegate.config.settings import Sandbox
 from phasegate.engine.job_end import Assigned, Ended, judged, strayed
 from phasegate.engine.live import LiveTrail, used
 from phasegate.engine.outside_watch import Watch
-from phasegate.engine.project import Project, now
+from phasegate.engine.ports import stamp
+from phasegate.engine.project import Project
 from phasegate.engine.spool_answers import answerer
 from phasegate.prompts.assemble import Request as PromptRequest
 from phasegate.prompts.assemble import assemble
@@ -40,6 +40,8 @@ from phasegate.rules.trail import Action, Done, Source, Value
 from phasegate.workspace.agent_git_writer import object_stores
 from phasegate.workspace.removal import remove_tree
 
+LOGS = ("stdout.log", "stderr.log")
+
 
 def run_job(
     project: Project,
@@ -51,7 +53,7 @@ def run_job(
 ) -> Ended:
     """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
     if (full := _cap_reached(project, store, assigned)) is not None:
-        return _not_started(trails, assigned, started, *full)
+        return _not_started(project, trails, assigned, started, *full)
     folder = project.jobs / assigned.job
     folder.mkdir(parents=True, mode=0o700)
     harness = harness_of(assigned.settings.harness)
@@ -75,22 +77,20 @@ def run_job(
         )
         # The checkout's own git borrows the objects of the person's repository: to be read, never written.
         readable = (*request.readable, *object_stores(project.repository))
-        request = request._replace(
-            readable=readable, stdout_log=folder / "stdout.log", stderr_log=folder / "stderr.log"
-        )
-        _note_start(trails, assigned, request, prompt)
+        request = request._replace(readable=readable, stdout_log=folder / LOGS[0], stderr_log=folder / LOGS[1])
+        _note_start(project, trails, assigned, request, prompt)
         watch = Watch(project, store, assigned.feature, assigned.work_id) if level is Level.NONE else None
         with spool.serving(answerer(project, store, assigned.feature, assigned.work_id)):
             cage = Job(request)
             announce(cage)  # whoever started this may stop it from another thread
-            note = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, now(), done))
+            note = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, project.now(), done))
             report, finished = run_agent(cage, harness.reading(task, cage), note)
     _empty(folder)
-    ended = judged(assigned, report, finished, _has_a_stand_in(store, assigned))
+    ended = judged(assigned, report, finished, _has_a_stand_in(project, store, assigned), project.clock.time_s())
     if watch is not None and (changed := watch.changes()):
         ended = strayed(ended, changed)
-    seal = _note_end(trails, assigned, ended)
-    return ended._replace(rows=(_ended_row(started, ended, prompt), trail_sealed(seal)))
+    seal = _note_end(project, trails, assigned, ended)
+    return ended._replace(rows=(_ended_row(project, started, ended, prompt), trail_sealed(seal)))
 
 
 def _cap_reached(project: Project, store: Store, assigned: Assigned) -> tuple[str, str] | None:
@@ -99,15 +99,15 @@ def _cap_reached(project: Project, store: Store, assigned: Assigned) -> tuple[st
     return reached(caps, store.spent(assigned.feature), store.spent())
 
 
-def _not_started(trails: Trails, assigned: Assigned, started: JobRow, reason: str, key: str) -> Ended:
+def _not_started(project: Project, trails: Trails, assigned: Assigned, started: JobRow, reason: str, key: str) -> Ended:
     """A hard cap is reached: nothing more is started before a person has raised it. Its trail says so."""
     remedy = f"raise {key} in [limits] of phasegate.toml if you want to go on, then resolve"
     reason = f"a limit is reached: {reason}"
     trails.open(assigned.feature, assigned.job)
     told = {"text": f"not started: {reason}"}
-    trails.write(assigned.job, now(), Done("phasegate", Action.NOTICE, Source.OBSERVED, told))
+    trails.write(assigned.job, project.now(), Done("phasegate", Action.NOTICE, Source.OBSERVED, told))
     rows = (
-        job_ended(started._replace(ended=now(), outcome=str(End.BLOCKED))),
+        job_ended(started._replace(ended=project.now(), outcome=str(End.BLOCKED))),
         trail_sealed(trails.close(assigned.job)),
     )
     answer = parse_answer("", assigned.phase)
@@ -123,6 +123,21 @@ def clear_away(project: Project, job: str) -> None:
     _empty(project.jobs / job)
 
 
+def last_seen(project: Project, row: JobRow) -> str:
+    """When a job that nobody saw the end of last gave a sign: what it printed last, else its start.
+
+    Its trail does not tell: what a dead process left unfinished there is finished by the next one.
+    """
+    logs = (project.jobs / row.id / name for name in LOGS)
+    moments_s = [path.stat().st_mtime for path in logs if path.exists()]
+    return max(row.started, min(stamp(max(moments_s)), project.now())) if moments_s else row.started
+
+
+def lost_row(row: JobRow, last_seen: str) -> Event:
+    """The end of a job that nobody saw, as the journal knows it."""
+    return job_ended(row._replace(ended=last_seen, outcome=str(End.LOST)))
+
+
 def _empty(folder: Path) -> None:
     """Remove what an agent kept for itself, however much or deep that is; the logs of its job stay."""
     for own in (folder / "home", folder / "tmp"):
@@ -136,7 +151,7 @@ def wanted_level(project: Project) -> Level | None:
     return None if sandbox is Sandbox.AUTO else Level(sandbox.value)
 
 
-def started_row(assigned: Assigned) -> JobRow:
+def started_row(project: Project, assigned: Assigned) -> JobRow:
     """The job as the journal knows it from its start on."""
     return JobRow(
         assigned.feature,
@@ -145,7 +160,7 @@ def started_row(assigned: Assigned) -> JobRow:
         assigned.phase,
         assigned.round,
         assigned.agent,
-        now(),
+        project.now(),
     )
 
 
@@ -199,13 +214,13 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
     )
 
 
-def _has_a_stand_in(store: Store, assigned: Assigned) -> bool:
+def _has_a_stand_in(project: Project, store: Store, assigned: Assigned) -> bool:
     """Whether another agent goes on while this one rests."""
     fallback = assigned.settings.fallback
-    return fallback is not None and fallback not in store.resting(time.time())
+    return fallback is not None and fallback not in store.resting(project.clock.time_s())
 
 
-def _note_start(trails: Trails, assigned: Assigned, request: Request, prompt: Path) -> None:
+def _note_start(project: Project, trails: Trails, assigned: Assigned, request: Request, prompt: Path) -> None:
     fields: dict[str, Value] = {
         "argv": list(request.argv),
         "env": sorted(request.env),
@@ -213,32 +228,32 @@ def _note_start(trails: Trails, assigned: Assigned, request: Request, prompt: Pa
         "timeout_s": request.timeout_s,
         "prompt_sha256": _digest(prompt.read_bytes()),
     }
-    trails.write(assigned.job, now(), Done("phasegate", Action.START, Source.OBSERVED, fields))
+    trails.write(assigned.job, project.now(), Done("phasegate", Action.START, Source.OBSERVED, fields))
 
 
-def _note_end(trails: Trails, assigned: Assigned, ended: Ended) -> Seal:
+def _note_end(project: Project, trails: Trails, assigned: Assigned, ended: Ended) -> Seal:
     actor, finished = f"agent:{assigned.agent}", ended.finished
     if finished.told_to_stop:
-        trails.write(assigned.job, now(), Done("phasegate", Action.TOLD_TO_STOP, Source.OBSERVED))
+        trails.write(assigned.job, project.now(), Done("phasegate", Action.TOLD_TO_STOP, Source.OBSERVED))
     if ended.usage is not None:
-        trails.write(assigned.job, now(), used(actor, ended.usage))
+        trails.write(assigned.job, project.now(), used(actor, ended.usage))
     exit_fields = {"code": finished.exit_status, "signal": finished.signal, "duration_total_s": finished.duration_s}
-    trails.write(assigned.job, now(), Done(actor, Action.EXIT, Source.OBSERVED, exit_fields))
+    trails.write(assigned.job, project.now(), Done(actor, Action.EXIT, Source.OBSERVED, exit_fields))
     said = {"end": str(ended.end), "reason": ended.reason, "output_sha256": _digest(finished.stdout.encode())}
-    trails.write(assigned.job, now(), Done(actor, Action.ANSWER, Source.REPORTED, said))
+    trails.write(assigned.job, project.now(), Done(actor, Action.ANSWER, Source.REPORTED, said))
     return trails.close(assigned.job)
 
 
-def _ended_row(started: JobRow, ended: Ended, prompt: Path) -> Event:
+def _ended_row(project: Project, started: JobRow, ended: Ended, prompt: Path) -> Event:
     row = started._replace(
-        ended=now(),
+        ended=project.now(),
         outcome=str(ended.end),
         prompt_hash=_digest(prompt.read_bytes()),
         output_hash=_digest(ended.finished.stdout.encode()),
         tokens=_tokens(ended.usage),
         cost_usd=(ended.usage.cost_usd or 0.0) if ended.usage else 0.0,
         retry_at_s=(ended.retry_at_s or 0.0) if ended.end is End.LIMITED else 0.0,
-        logs="\n".join(str(prompt.with_name(name)) for name in ("stdout.log", "stderr.log")),
+        logs="\n".join(str(prompt.with_name(name)) for name in LOGS),
     )
     return job_ended(row)
 

@@ -10,7 +10,7 @@ from phasegate.engine.dispatch import current_branch
 from phasegate.engine.driver import at_work
 from phasegate.engine.feature_journal import FeatureJournal, read_feature, recorded_workflows
 from phasegate.engine.phase_steps import PhaseSteps
-from phasegate.engine.project import Project, new_id, now
+from phasegate.engine.project import Project
 from phasegate.engine.staffing import member_for, staff
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.record.artifacts import list_features
@@ -36,6 +36,8 @@ from phasegate.rules.feature_state import STEPS, Feature, Step
 from phasegate.rules.finding import closest
 from phasegate.rules.gate import GateResult
 from phasegate.rules.lifecycle import Refusal, Stage
+from phasegate.rules.ordering import NOT_KEPT, By
+from phasegate.rules.package_run import MOST_LOSSES
 from phasegate.rules.phase import Work, phase_of, required_artifacts
 from phasegate.rules.step_outcomes import judged
 from phasegate.rules.workflow import WORKFLOWS, workflow_noun
@@ -47,7 +49,9 @@ _WORDS_IN_A_SLUG = 5
 _LONGEST_SLUG = 48
 
 
-def start(project: Project, store: Store, type_: str, description: str, agent: str | None = None) -> str:
+def start(
+    project: Project, store: Store, type_: str, description: str, agent: str | None = None, by: By = NOT_KEPT
+) -> str:
     """Begin a workflow; the slug of its feature."""
     phases, noun = _phases(project, type_)
     description = description.strip()
@@ -60,12 +64,12 @@ def start(project: Project, store: Store, type_: str, description: str, agent: s
     base = current_branch(project)
     run = project.config.run
     retries = max(agent.max_retries for agent in staff(project).values())
-    limits = Limits(run.max_revisions, retries, run.parallel)
+    limits = Limits(run.max_revisions, retries, run.parallel, losses=MOST_LOSSES)
     with repository_lock(project.location.locks, "start"):
         slug = _free_slug(project, store, description or type_)
-        with feature_lock(project.location.locks, slug, f"start {type_}", now()):
+        with feature_lock(project.location.locks, slug, f"start {type_}", project.now()):
             journal = FeatureJournal(project, store, slug)
-            _order(journal, Started(slug, type_, plan, base, description, noun, limits))
+            _order(journal, Started(slug, type_, plan, base, description, noun, limits, by))
             store.anchor()
     return slug
 
@@ -84,34 +88,34 @@ def chosen(project: Project, store: Store, feature: str | None) -> str:
 
 def _show_end(project: Project, store: Store, slug: str) -> None:
     """A death between the last record and its view leaves a workflow in state.json that nobody would go on with."""
-    with feature_lock(project.location.locks, slug, "show its end", now()):
+    with feature_lock(project.location.locks, slug, "show its end", project.now()):
         feature = read_feature(store, slug)
         write_view(project.root, feature.workflow if feature else None)
 
 
-def advance(project: Project, store: Store, slug: str) -> Feature:
+def advance(project: Project, store: Store, slug: str, by: By = NOT_KEPT) -> Feature:
     """On to the next phase, from a passed gate."""
-    return _ordered(project, store, slug, "advance", Advanced())
+    return _ordered(project, store, slug, "advance", Advanced(by))
 
 
-def retry(project: Project, store: Store, slug: str) -> Feature:
+def retry(project: Project, store: Store, slug: str, by: By = NOT_KEPT) -> Feature:
     """One more round of the phase, after a failed gate."""
-    return _ordered(project, store, slug, "retry", Retried())
+    return _ordered(project, store, slug, "retry", Retried(by))
 
 
-def escalate(project: Project, store: Store, slug: str, why: str) -> Feature:
+def escalate(project: Project, store: Store, slug: str, why: str, by: By = NOT_KEPT) -> Feature:
     """Stop for a person."""
-    return _ordered(project, store, slug, "escalate", Escalated(why))
+    return _ordered(project, store, slug, "escalate", Escalated(why, by=by))
 
 
-def resolve(project: Project, store: Store, slug: str, how: str) -> Feature:
+def resolve(project: Project, store: Store, slug: str, how: str, by: By = NOT_KEPT) -> Feature:
     """A blocker is dealt with: the blocked step can be tried again."""
-    return _ordered(project, store, slug, "resolve", Resolved(how))
+    return _ordered(project, store, slug, "resolve", Resolved(how, by))
 
 
-def cancel(project: Project, store: Store, slug: str, reason: str) -> tuple[str, ...]:
+def cancel(project: Project, store: Store, slug: str, reason: str, by: By = NOT_KEPT) -> tuple[str, ...]:
     """End a workflow without a merge; the branches that are kept."""
-    feature = _ordered(project, store, slug, "cancel", Cancelled(reason))
+    feature = _ordered(project, store, slug, "cancel", Cancelled(reason, by))
     works = (*feature.packages, *feature.workflow.phases, "archive", "feature")
     put_away(project, slug, works)
     return tuple(feature_branches(project, slug, works))
@@ -129,7 +133,7 @@ def check_gate(project: Project, store: Store, slug: str) -> tuple[Feature, Gate
     """Check the gate of the current phase. It is on record only when the work of the phase is done."""
     with (
         at_work(project, store, slug, "gate") as journal,
-        Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
+        Trails.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails,
     ):
         feature = journal.feature
         open_feature(project.repository, slug, feature.base)  # nothing may have been carried out yet

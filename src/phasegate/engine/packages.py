@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.engine.project import Project, now
+from phasegate.engine.project import Project
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.feature_folder import read_text
 from phasegate.prompts.package_reader import load
@@ -17,6 +17,7 @@ from phasegate.record.row_events import package_changed
 from phasegate.record.rows import Event, Package
 from phasegate.record.store import Store
 from phasegate.rules.dependencies import needs, plan_problems
+from phasegate.rules.ordering import NOT_KEPT, By
 from phasegate.rules.package_run import Happened, Limits, Prepared, Run, apply, fold
 from phasegate.rules.phase import Work, phase_of
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
@@ -38,6 +39,7 @@ class _Allowed(msgspec.Struct, frozen=True):
     package: str
     path: str
     reason: str
+    by: By = By()
 
 
 class Planned(NamedTuple):
@@ -56,11 +58,11 @@ def load_plan(project: Project, store: Store, folder: Path) -> list[WorkPackage]
     paths = sorted((folder / "tasks").glob("WP*.md"))
     if not paths:
         raise ConfigError(f"{folder / 'tasks'} holds no WPnn.md", "write one a package, see `phasegate spec check`")
-    load_documents(store, slug, {path.stem: read_text(path) for path in paths})
+    load_documents(store, slug, project.now(), {path.stem: read_text(path) for path in paths})
     return [one.package for one in planned(store, slug).values()]
 
 
-def load_documents(store: Store, slug: str, documents: Mapping[str, str]) -> None:
+def load_documents(store: Store, slug: str, ts: str, documents: Mapping[str, str]) -> None:
     """Put the packages of a feature on record, each given as the text of its WPnn.md. What is no plan is refused."""
     packages = [load(text, f"{name}.md", slug) for name, text in documents.items()]
     names = [*documents]
@@ -68,12 +70,12 @@ def load_documents(store: Store, slug: str, documents: Mapping[str, str]) -> Non
         raise ConfigError(f"{names[at]}.md: {problem.key} {problem.message}", "mend the plan, then load it again")
     texts = {package.work_package_id: documents[name] for name, package in zip(names, packages, strict=True)}
     known = {row.id for row in store.packages(slug)}
-    fresh = [package_changed(_row(package)) for package in packages if package.work_package_id not in known]
-    store.append_now(slug, now(), [Event(PLAN_LOADED, msgspec.json.encode(_Loaded(texts))), *fresh])
+    fresh = [package_changed(_row(package, ts)) for package in packages if package.work_package_id not in known]
+    store.append_now(slug, ts, [Event(PLAN_LOADED, msgspec.json.encode(_Loaded(texts))), *fresh])
 
 
-def _row(package: WorkPackage) -> Package:
-    return Package(package.feature_slug, package.work_package_id, package.title, State.PLANNED, since=now())
+def _row(package: WorkPackage, ts: str) -> Package:
+    return Package(package.feature_slug, package.work_package_id, package.title, State.PLANNED, since=ts)
 
 
 def planned(reader: Reader, slug: str) -> dict[str, Planned]:
@@ -106,10 +108,10 @@ def find_package(reader: Reader, wanted: str, feature: str | None) -> Planned:
     raise ConfigError(f"there is no package {wanted}{where}", hint)
 
 
-def allow_path(store: Store, package: WorkPackage, path: str, reason: str) -> None:
+def allow_path(project: Project, store: Store, package: WorkPackage, path: str, reason: str, by: By = NOT_KEPT) -> None:
     """Record a person's exception to a package's scope."""
-    allowed = msgspec.json.encode(_Allowed(package.work_package_id, path, reason))
-    store.append_now(package.feature_slug, now(), [Event(ALLOWED, allowed)])
+    allowed = msgspec.json.encode(_Allowed(package.work_package_id, path, reason, by))
+    store.append_now(package.feature_slug, project.now(), [Event(ALLOWED, allowed)])
 
 
 def allowed_paths(reader: Reader, package: WorkPackage) -> tuple[str, ...]:
@@ -139,8 +141,8 @@ def read_package_event(payload: bytes) -> tuple[str, Happened]:
 class PackageJournal:
     """One package's events and the run they make. Only the holder of the package's lock writes."""
 
-    def __init__(self, store: Store, package: WorkPackage, limits: Limits) -> None:
-        self._store = store
+    def __init__(self, project: Project, store: Store, package: WorkPackage, limits: Limits) -> None:
+        self._project, self._store = project, store
         self._package = package
         self._limits = limits
         self.read_again()
@@ -163,7 +165,7 @@ class PackageJournal:
             run = apply(run, event)
         steps = [Event(HAPPENED, msgspec.json.encode(_Step(self._package.work_package_id, event))) for event in events]
         state = [package_changed(self._row(run))] if _shown(run) != _shown(self.run) else []
-        self._store.append_now(self._package.feature_slug, now(), [*steps, *rows, *state])
+        self._store.append_now(self._package.feature_slug, self._project.now(), [*steps, *rows, *state])
         self.run = run
         return run
 
@@ -177,7 +179,7 @@ class PackageJournal:
             run.round,
             run.reason if run.state is State.BLOCKED else "",
             run.remediation if run.state is State.BLOCKED else "",
-            now(),
+            self._project.now(),
         )
 
 

@@ -9,7 +9,7 @@ from phasegate.agents.port import NOTHING
 from phasegate.engine.context_documents import role_of_phase
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.job_end import Assigned
-from phasegate.engine.project import Project, new_id
+from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member
 from phasegate.prompts.instructions import instructions, note
 from phasegate.rules.budget import Kind, Piece
@@ -28,7 +28,7 @@ def brief(project: Project, feature: Feature, step: Step, folder: Path, commit: 
     """A new job for a step of a phase, in this folder, about this commit of the feature's branch."""
     role, phase = ROLES[step], feature.phase
     branch = Branch(project, feature.workflow.feature)
-    job = new_id()
+    job = project.clock.new_id()
     documents = (CHANGELOG,) if step is Step.ARCHIVE else phase.artifacts
     values = {**_facts(branch, feature, step), "JOB_ID": job, "DOCUMENTS": ", ".join(documents) or "-"}
     return Assigned(

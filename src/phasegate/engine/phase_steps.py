@@ -5,9 +5,6 @@ Each step is idempotent up to the record at its end, so that a run that was kill
 
 from __future__ import annotations
 
-import random
-import time
-
 from phasegate.checks.excerpt import listed
 from phasegate.engine.crew import Crew
 from phasegate.engine.document_harvest import take_documents
@@ -15,15 +12,15 @@ from phasegate.engine.feature_branch import Branch
 from phasegate.engine.feature_journal import FeatureJournal
 from phasegate.engine.harvesting import told
 from phasegate.engine.job_end import Assigned, Ended
-from phasegate.engine.jobs import clear_away, run_job, started_row
+from phasegate.engine.jobs import clear_away, last_seen, lost_row, run_job, started_row
 from phasegate.engine.phase_briefs import brief, write_scope
 from phasegate.engine.phase_checks import run_commands
 from phasegate.engine.planning import Plans, plan_findings
-from phasegate.engine.project import Project, now
+from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member, member_for
-from phasegate.errors import StateConflict
+from phasegate.errors import Interrupted, StateConflict
 from phasegate.prompts.reports import report
-from phasegate.record.row_events import job_ended, job_started
+from phasegate.record.row_events import job_started
 from phasegate.record.rows import Job as Row
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
@@ -108,14 +105,14 @@ class PhaseSteps:
 
     def _run_agent(self, assigned: Assigned, commit: str = "") -> None:
         self._back_off()
-        row = started_row(assigned)
+        row = started_row(self._project, assigned)
         started = JobStarted(assigned.job, assigned.phase, assigned.agent, commit)
         self._journal.record(started, rows=(job_started(row),))
         try:
             ended = self._run(assigned, row)
         except BaseException as error:
             self._journal.read_again()
-            if isinstance(error, Exception | KeyboardInterrupt) and self._feature.open_job is not None:
+            if isinstance(error, Exception) and self._feature.open_job is not None:
                 self._give_up(assigned.job, "it was stopped before its end")
             raise
         answer = ended.answer
@@ -131,7 +128,7 @@ class PhaseSteps:
             )
             while True:
                 if self._project.stop.is_set():
-                    raise KeyboardInterrupt
+                    raise Interrupted
                 came = crew.wait(LOOK_EVERY_S)
                 if came is not None:
                     if isinstance(came.result, BaseException):
@@ -141,18 +138,20 @@ class PhaseSteps:
     def _member(self) -> Member:
         """Who does the step. One that rests at a limit of its provider is waited for, unless another stands in."""
         while True:
-            resting = self._store.resting(time.time())
+            resting = self._store.resting(self._project.clock.time_s())
             member = member_for(self._project, ROLES[self._due], self._feature.phase.key, self._agent, resting)
             if member.name not in resting:
                 return member
-            if self._project.stop.wait(min(LONGEST_NAP_S, max(0.0, resting[member.name] - time.time()))):
-                raise KeyboardInterrupt
+            if self._project.stop.wait(
+                min(LONGEST_NAP_S, max(0.0, resting[member.name] - self._project.clock.time_s()))
+            ):
+                raise Interrupted
 
     def _back_off(self) -> None:
         if self._feature.retries:
-            wait_s = back_off_s(self._feature.retries, random.random())  # noqa: S311 - jitter, no secret
+            wait_s = back_off_s(self._feature.retries, self._project.clock.chance())
             if self._project.stop.wait(wait_s):
-                raise KeyboardInterrupt
+                raise Interrupted
 
     def _give_up(self, job: str, why: str) -> None:
         clear_away(self._project, job)
@@ -160,8 +159,9 @@ class PhaseSteps:
         if found is not None and self._due in (Step.WRITE, Step.ARCHIVE):
             _expect_saved(start_over(found, self._terms()))
         row = self._store.job(job)
-        rows = () if row is None else (job_ended(row._replace(ended=now(), outcome=str(End.LOST))),)
-        self._journal.record(JobEnded(job, End.LOST, why), rows=rows)
+        seen = last_seen(self._project, row) if row else ""
+        rows = (lost_row(row, seen),) if row else ()
+        self._journal.record(JobEnded(job, End.LOST, why, last_seen=seen), rows=rows)
 
     # --- what a writer left
 

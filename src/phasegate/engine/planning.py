@@ -130,7 +130,7 @@ class Plans(NamedTuple):
 
     def _loaded(self, documents: Mapping[str, str]) -> Planned:
         try:
-            load_documents(self.store, self.branch.slug, documents)
+            load_documents(self.store, self.branch.slug, self.project.now(), documents)
         except ConfigError as error:
             return Planned({}, (error.message,))
         return _as_event(planned(self.store, self.branch.slug))

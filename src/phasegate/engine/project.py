@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
-from uuid import uuid4
 
 from phasegate.cage.stopping import Stop
 from phasegate.config import Config, load
+from phasegate.engine.ports import Clock, stamp
+from phasegate.engine.system_clock import SystemClock
 from phasegate.record.location import Location, locate
 from phasegate.record.recovery import recover
 from phasegate.record.store import Store, open_store
+from phasegate.rules.ordering import By
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository, open_repository, person_at_work
 
@@ -28,6 +28,7 @@ class Project(NamedTuple):
     location: Location
     config: Config
     stop: Stop  # set when the run that uses this is to end
+    clock: Clock = SystemClock()
 
     @property
     def jobs(self) -> Path:
@@ -43,7 +44,15 @@ class Project(NamedTuple):
 
     def signature(self) -> Signature:
         """Who commits what agents could not commit themselves, and when."""
-        return Signature(person_at_work(self.repository), int(time.time()))
+        return Signature(person_at_work(self.repository), int(self.clock.time_s()))
+
+    def ordered_at(self, door: str) -> By:
+        """The person at work, as the giver of an order that came through a door."""
+        return By(person_at_work(self.repository).name, door)
+
+    def now(self) -> str:
+        """This moment, as every record writes it."""
+        return stamp(self.clock.time_s())
 
 
 def open_project(start: Path, flags: Mapping[str, str] | None = None) -> Project:
@@ -56,16 +65,7 @@ def open_project(start: Path, flags: Mapping[str, str] | None = None) -> Project
 @contextmanager
 def opened_store(project: Project) -> Iterator[Store]:
     """The store, for writing. What a dead process left unfinished in the trails is finished first."""
-    with open_store(project.location, new_id(), now()) as store:
-        recover(store, project.location, new_id(), now())
+    new_id = project.clock.new_id
+    with open_store(project.location, new_id(), project.now()) as store:
+        recover(store, project.location, new_id(), project.now())
         yield store
-
-
-def now() -> str:
-    """This moment, as every record writes it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def new_id() -> str:
-    """A fresh id for a job, a store or a writer."""
-    return str(uuid4())

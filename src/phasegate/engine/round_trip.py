@@ -18,7 +18,7 @@ from phasegate.config.agreement import suggestion
 from phasegate.engine.crew import Crew
 from phasegate.engine.job_end import Assigned, Ended
 from phasegate.engine.jobs import clear_away, run_job, started_row
-from phasegate.engine.project import Project, new_id, now
+from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member, can_start, known_agents
 from phasegate.errors import ConfigError
 from phasegate.prompts.instructions import instructions
@@ -55,17 +55,17 @@ class RoundTrip(NamedTuple):
 def make_round_trip(project: Project, store: Store, name: str) -> RoundTrip:
     """Ask the agent for a word that it cannot guess, and see whether it comes back."""
     member = _member(project, name)
-    job = new_id()
+    job = project.clock.new_id()
     word = f"round-trip-{job[:8]}"
     with (
-        Trails.create(project.location, store.heads.path.parent, new_id()) as trails,
+        Trails.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails,
         _empty_repository(project, job) as folder,
     ):
-        assigned = _assigned(job, member, folder, word)
-        row = started_row(assigned)
-        store.append_now(assigned.feature, now(), [job_started(row)])
+        assigned = _assigned(project, job, member, folder, word)
+        row = started_row(project, assigned)
+        store.append_now(assigned.feature, project.now(), [job_started(row)])
         ended = _run(project, store, trails, assigned, row)
-        store.append_now(assigned.feature, now(), ended.rows)
+        store.append_now(assigned.feature, project.now(), ended.rows)
         trails.forget(job)
     store.anchor()
     return _told(project, assigned, ended, word)
@@ -87,13 +87,13 @@ def _in_time(agent: Agent) -> Agent:
     return msgspec.structs.replace(agent, timeout_s=min(agent.timeout_s, LONGEST_S))
 
 
-def _assigned(job: str, member: Member, folder: Path, word: str) -> Assigned:
+def _assigned(project: Project, job: str, member: Member, folder: Path, word: str) -> Assigned:
     text = instructions("round-trip", {"WORD": word})
     return Assigned(
         job=job,
         agent=member.name,
         settings=member.settings,
-        feature=f"agents-test-{now()[:10]}",
+        feature=f"agents-test-{project.now()[:10]}",
         work=None,
         phase="review",
         workflow_phase="",
@@ -133,7 +133,9 @@ def _run(project: Project, store: Store, trails: Trails, assigned: Assigned, row
             return came.result
     except BaseException:
         clear_away(project, assigned.job)
-        store.append_now(assigned.feature, now(), [job_ended(row._replace(ended=now(), outcome=str(End.LOST)))])
+        store.append_now(
+            assigned.feature, project.now(), [job_ended(row._replace(ended=project.now(), outcome=str(End.LOST)))]
+        )
         raise
 
 

@@ -20,7 +20,7 @@ from phasegate.checks.secrets import Added, added_lines
 from phasegate.checks.setup_cache import SetupCache
 from phasegate.config.settings import Checks as ProfileChecks
 from phasegate.engine.jobs import wanted_level
-from phasegate.engine.project import Project, new_id
+from phasegate.engine.project import Project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.prompts.instructions import note
 from phasegate.prompts.profiles import all_profiles, load_profile
@@ -84,7 +84,7 @@ class Checker(NamedTuple):
         """A build may ask git for its version: the clean checkout's git borrows the objects of the repository."""
         project = self.project
         stores = tuple(object_stores(project.repository))
-        return CagedRunner(folder, f"{kind}-{new_id()}", wanted_level(project), project.stop, stores)
+        return CagedRunner(folder, f"{kind}-{project.clock.new_id()}", wanted_level(project), project.stop, stores)
 
     def _export(self, commit: str) -> None:
         self._room.mkdir(parents=True, mode=0o700, exist_ok=True)

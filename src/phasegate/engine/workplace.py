@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -41,7 +40,7 @@ class Workplace:
 
     def signature(self) -> Signature:
         """Who commits what agents could not commit themselves, and when."""
-        return Signature(self._person, int(time.time()))
+        return Signature(self._person, int(self.project.clock.time_s()))
 
     @property
     def document_name(self) -> str:

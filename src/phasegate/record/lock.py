@@ -12,7 +12,7 @@ from threading import Event
 
 import msgspec
 
-from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.errors import EnvironmentUnavailable, Interrupted, StateConflict
 from phasegate.rules.artifact_path import require_slug
 
 LONGEST_WAIT_S = 60.0
@@ -108,7 +108,7 @@ def _wait(descriptor: int, timeout_s: float, stop: Event) -> bool:
         if time.monotonic() > deadline:
             return False
         if stop.wait(pause_s):
-            raise KeyboardInterrupt
+            raise Interrupted
         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
     return True
 

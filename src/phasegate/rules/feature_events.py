@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.package_run import MOST_PAUSES, End
+from phasegate.rules.ordering import By
+from phasegate.rules.package_run import MOST_LOSSES, MOST_PAUSES, End
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
@@ -19,6 +20,7 @@ class Limits(msgspec.Struct, frozen=True):
     retries: int = 3
     parallel: int = 2
     pauses: int = MOST_PAUSES  # of one run, for limits of the provider
+    losses: int = MOST_LOSSES  # of one run
 
 
 class PhasePlan(msgspec.Struct, frozen=True):
@@ -42,6 +44,7 @@ class Started(Event, frozen=True, tag="started"):
     description: str = ""
     noun: str | None = None
     limits: Limits = Limits()
+    by: By = By()
 
 
 class JobStarted(Event, frozen=True, tag="job-started"):
@@ -60,6 +63,7 @@ class JobEnded(Event, frozen=True, tag="job-ended"):
     remediation: str = ""
     verdict: Verdict | None = None
     text: str = ""
+    last_seen: str = ""  # of a lost job: when it last gave a sign. Without it, a loss of before they were counted
 
 
 class Written(Event, frozen=True, tag="written"):
@@ -120,26 +124,35 @@ class GateChecked(Event, frozen=True, tag="gate-checked"):
 class Advanced(Event, frozen=True, tag="advanced"):
     """On to the next phase."""
 
+    by: By = By()
+
 
 class Retried(Event, frozen=True, tag="retried"):
     """One more round of the phase."""
+
+    by: By = By()
 
 
 class Escalated(Event, frozen=True, tag="escalated"):
     why: str
     remediation: str = ""
+    by: By = By()
 
 
 class Resolved(Event, frozen=True, tag="resolved"):
     how: str
+    by: By = By()
 
 
 class Cancelled(Event, frozen=True, tag="cancelled"):
     reason: str
+    by: By = By()
 
 
 class CompletionAsked(Event, frozen=True, tag="completion-asked"):
     """A person, or `run --merge`, wants the workflow closed."""
+
+    by: By = By()
 
 
 class Merged(Event, frozen=True, tag="merged"):

@@ -72,6 +72,7 @@ class Feature(msgspec.Struct, frozen=True):
     retries: int = 0
     asked_again: bool = False
     pauses: int = 0
+    losses: int = 0  # of the run that is due, one after the other
     needs: Mapping[str, tuple[str, ...]] = {}
     packages: Mapping[str, State] = {}
     blocked: Mapping[str, str] = {}  # why, for each package that is
@@ -113,4 +114,4 @@ def changed(feature: Feature, **fields: object) -> Feature:
 
 def fresh(feature: Feature) -> Feature:
     """The feature with all tries of a run before it."""
-    return changed(feature, retries=0, asked_again=False, pauses=0)
+    return changed(feature, retries=0, asked_again=False, pauses=0, losses=0)

@@ -14,10 +14,12 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.rules.answer_words import Verdict
+from phasegate.rules.ordering import By
 from phasegate.rules.work_package import State
 
 LONGEST_QUOTE = 200
 MOST_PAUSES = 20  # of one run, for limits of the provider
+MOST_LOSSES = 3  # of one run: one that ends whoever drives it would go round for ever
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -27,13 +29,14 @@ class Limits(msgspec.Struct, frozen=True):
     retries: int = 3
     agents: int = 1
     pauses: int = MOST_PAUSES
+    losses: int = MOST_LOSSES
 
 
 class End(StrEnum):
     """How an agent's job ended, as we see it."""
 
     DONE = "done"  # exit code 0 and a valid answer
-    LOST = "lost"  # we died before its end: it is run again, and that counts as no try
+    LOST = "lost"  # we died before its end: it is run again, a few times, and that counts as no try
     TRANSIENT = "transient"  # worth trying again by itself: network, a lock, a rate limit
     LIMITED = "rate limited"  # the provider says when it goes on: tried again then, and that counts as no try
     UNREADABLE = "unreadable"  # the work may be good, the answer is missing or malformed: ask once more
@@ -64,6 +67,7 @@ class JobEnded(Event, frozen=True, tag="job-ended"):
     reason: str = ""
     remediation: str = ""
     cleanup: bool = False
+    last_seen: str = ""  # of a lost job: when it last gave a sign. Without it, a loss of before they were counted
 
 
 class Harvested(Event, frozen=True, tag="harvested"):
@@ -104,6 +108,7 @@ class Resolved(Event, frozen=True, tag="resolved"):
     """A person has dealt with the blocker."""
 
     how: str
+    by: By = By()
 
 
 Happened = Prepared | JobStarted | JobEnded | Harvested | Validated | Reviewed | Merged | NotMerged | Cleaned | Resolved
@@ -128,6 +133,7 @@ class Owed(msgspec.Struct, frozen=True):
     asked_again: bool = False
     reason: str = ""
     pauses: int = 0  # for limits of the provider
+    losses: int = 0
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -226,8 +232,12 @@ def _after_job(run: Run, job: JobStarted, ended: JobEnded) -> Run:
     match ended.end:
         case End.DONE:
             return _delivered(run, owed)
-        case End.LOST:
+        case End.LOST if not ended.last_seen:
             return run
+        case End.LOST if owed.losses < run.limits.losses:
+            return _still_owed(run, msgspec.structs.replace(owed, losses=owed.losses + 1))
+        case End.LOST:
+            return _blocked(run, *lost_too_often(owed.losses + 1, ended.reason))
         case End.TRANSIENT if owed.retries < run.limits.retries:
             return _still_owed(run, msgspec.structs.replace(owed, retries=owed.retries + 1, reason=ended.reason))
         case End.LIMITED if owed.pauses < run.limits.pauses:
@@ -236,6 +246,12 @@ def _after_job(run: Run, job: JobStarted, ended: JobEnded) -> Run:
             return _still_owed(run, msgspec.structs.replace(owed, asked_again=True, reason=ended.reason))
         case _:
             return _blocked(run, ended.reason or f"the agent ended as {ended.end}", ended.remediation)
+
+
+def lost_too_often(losses: int, why: str) -> tuple[str, str]:
+    """Reason and remedy of a job that nobody sees the end of."""
+    reason = f"the agent's run was lost {losses} times; the last time: {why or 'it is not known why'}"
+    return reason, "see what ended it (memory, a kill, a crash): phasegate audit show; then let it be tried again"
 
 
 def _still_owed(run: Run, again: Owed) -> Run:

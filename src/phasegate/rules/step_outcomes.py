@@ -30,7 +30,7 @@ from phasegate.rules.feature_events import (
 from phasegate.rules.feature_state import ATTESTATION, CLOSING, ROLES, STEPS, Feature, Step, changed, fresh
 from phasegate.rules.gate import Demands, Evidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Workflow
-from phasegate.rules.package_run import End
+from phasegate.rules.package_run import End, lost_too_often
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
@@ -77,8 +77,12 @@ def _after_job(feature: Feature, ended: JobEnded, due: Step, commit: str) -> Fea
     match ended.end:
         case End.DONE:
             return _answered(fresh(feature), ended, due, commit)
-        case End.LOST:
+        case End.LOST if not ended.last_seen:
             return feature
+        case End.LOST if feature.losses < feature.limits.losses:
+            return changed(feature, losses=feature.losses + 1)
+        case End.LOST:
+            return _stopped(feature, *lost_too_often(feature.losses + 1, ended.reason))
         case End.TRANSIENT if feature.retries < feature.limits.retries:
             return _noted(changed(feature, retries=feature.retries + 1), ended.reason)
         case End.LIMITED if feature.pauses < feature.limits.pauses:

@@ -217,8 +217,20 @@ def test_an_unreadable_answer_is_asked_for_once_more_and_then_stops() -> None:
 
 @pytest.mark.demand("W5.a")
 def test_a_lost_run_is_run_again_and_counts_as_no_try() -> None:
+    lost = JobEnded("job", End.LOST, "the run died", last_seen="2026-01-01T00:00:00.000Z")
+    feature = after(*(JobStarted("job", "plan"), lost) * 3, plan=(PLANNING,))
+    assert (step_of(feature), feature.retries, feature.losses) == (Step.WRITE, 0, 3)
+    blocked = after(*(JobStarted("job", "plan"), lost) * 4, plan=(PLANNING,))
+    assert blocked.workflow.reason == "the agent's run was lost 4 times; the last time: the run died"
+    assert blocked.remediation
+    resolved = apply(blocked, Resolved("more memory"))
+    assert resolved is not None
+    assert (step_of(resolved), resolved.losses) == (Step.WRITE, 0)
+
+
+def test_losses_recorded_before_they_were_counted_block_nothing() -> None:
     feature = after(*ends("plan", End.LOST) * 9, plan=(PLANNING,))
-    assert (step_of(feature), feature.retries) == (Step.WRITE, 0)
+    assert (step_of(feature), feature.losses) == (Step.WRITE, 0)
 
 
 @pytest.mark.demand("W8.b")

@@ -58,7 +58,7 @@ def misbehave(folder: Path) -> Iterator[Claim]:
     project = make_project(folder, ("project", "hostile"), "hostile/scenario.toml")
     before = git(project.root, "rev-parse", "main")
     with opened_store(project) as store:
-        load_documents(store, SLUG, {one.package: _document(one) for one in STRANGERS})
+        load_documents(store, SLUG, project.now(), {one.package: _document(one) for one in STRANGERS})
         for stranger in STRANGERS:
             if stranger is FORGER and choose(None, needs_network=False) is Level.NONE:
                 click.echo(f"{stranger.package}: {stranger.what}: left out, this machine has no sandbox to stop it")
@@ -80,7 +80,9 @@ def misbehave(folder: Path) -> Iterator[Claim]:
 
 def _let_loose(project: Project, store: Store, stranger: Stranger) -> Report:
     one = find_package(store, stranger.package, SLUG)
-    return dispatch(project, store, one, agent=None, say=lambda line: None)
+    report = dispatch(project, store, one, agent=None, say=lambda line: None)
+    assert isinstance(report, Report)
+    return report
 
 
 def _how(stranger: Stranger, report: Report, store: Store) -> Claim:

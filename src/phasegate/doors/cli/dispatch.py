@@ -11,7 +11,8 @@ from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_line import LiveLine
 from phasegate.doors.cli.offering import agent_names, offering, package_ids
 from phasegate.doors.cli.render import json_option, printable, show
-from phasegate.engine.dispatch import Report
+from phasegate.doors.cli.running import interruptible
+from phasegate.engine.dispatch import Report, Stopped
 from phasegate.engine.dispatch import dispatch as carry
 from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project, opened_store
@@ -38,12 +39,12 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
     project = open_project(Path.cwd())
     with opened_store(project) as store:
         one = find_package(store, work_package, feature)
-        with LiveLine(sys.stderr) as line:
-            try:
-                report = carry(project, store, one, agent=agent, say=line.say, show=line.show)
-            except KeyboardInterrupt:
+        with LiveLine(sys.stderr) as line, interruptible(project.stop):
+            by = project.ordered_at("cli")
+            report = carry(project, store, one, agent=agent, say=line.say, show=line.show, by=by)
+            if isinstance(report, Stopped):
                 line.say(f"{work_package}: stopped, its agents too; dispatch it again to go on")
-                raise
+                raise KeyboardInterrupt
     show(report._asdict(), _shown(report), as_json)
     return 0 if report.accepted else 1
 

@@ -20,6 +20,7 @@ from phasegate.doors.cli.offering import agent_names, offering, workflow_types
 from phasegate.doors.cli.render import Sentence, current_folder, json_option, say, show
 from phasegate.doors.cli.telling import Teller, as_data, remarks_to, standing
 from phasegate.engine import orders
+from phasegate.engine.dispatch import Stopped
 from phasegate.engine.driver import Wishes, drive
 from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.project import Project, open_project, opened_store
@@ -56,7 +57,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
     """
     project = open_project(Path.cwd())
     with opened_store(project) as store:
-        slug = orders.start(project, store, type_, description, agent)
+        slug = orders.start(project, store, type_, description, agent, project.ordered_at("cli"))
         feature = read_feature(store, slug)
         assert feature is not None
         teller = Teller(quiet=as_json)
@@ -101,7 +102,14 @@ def run(
     project = open_project(Path.cwd())
     with opened_store(project) as store:
         slug = _chosen(project, store, type_, description, feature, agent)
-        return carry_on(project, store, slug, Wishes(step, merge, agent), as_json, from_start=type_ is not None)
+        return carry_on(
+            project,
+            store,
+            slug,
+            Wishes(step, merge, agent, project.ordered_at("cli")),
+            as_json,
+            from_start=type_ is not None,
+        )
 
 
 def carry_on(
@@ -117,16 +125,16 @@ def carry_on(
     try:
         with (
             remarks_to(teller),
-            _interruptible(project.stop),
+            interruptible(project.stop),
             following(store, slug, teller, teller.look, from_now=not from_start),
         ):
             feature = drive(project, store, slug, wishes)
-    except KeyboardInterrupt:
-        teller.end((f"{slug} is stopped; what the agents left is saved, and what was done counts", _GO_ON))
-        raise
     except PhasegateError:
         teller.end()
         raise
+    if isinstance(feature, Stopped):
+        teller.end((f"{slug} is stopped; what the agents left is saved, and what was done counts", _GO_ON))
+        raise KeyboardInterrupt
     if as_json:
         show(as_data(feature), "", as_json)
     teller.end(standing(feature))
@@ -150,11 +158,11 @@ def _chosen(
         raise ConfigError(
             "--feature is for going on with a workflow", "leave out TYPE, or leave out --feature to begin a new one"
         )
-    return orders.start(project, store, type_, description, agent)
+    return orders.start(project, store, type_, description, agent, project.ordered_at("cli"))
 
 
 @contextmanager
-def _interruptible(wish: Stop) -> Iterator[None]:
+def interruptible(wish: Stop) -> Iterator[None]:
     """SIGTERM is taken as Ctrl-C: agents are ended, what they left is saved, and `run` goes on from there.
 
     A second signal leaves at once: no death does harm.

@@ -37,8 +37,9 @@ def allow(work_package: str, path: str, reason: str, feature: str | None, as_jso
     problem = entry_problem(path)
     if problem or not reason.strip():
         raise ConfigError(f"{path!r} {problem}" if problem else "the reason is empty", "name a path in the repository")
-    with opened_store(open_project(Path.cwd())) as store:
+    project = open_project(Path.cwd())
+    with opened_store(project) as store:
         one = find_package(store, work_package, feature)
-        allow_path(store, one.package, path, reason.strip())
+        allow_path(project, store, one.package, path, reason.strip(), project.ordered_at("cli"))
     data = {"feature": one.package.feature_slug, "id": work_package, "path": path, "reason": reason.strip()}
     show(data, f"{work_package} may change {printable(path)} from now on", as_json)

@@ -21,6 +21,7 @@ from phasegate.record.store import Store
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.gate import Outcome
 from phasegate.rules.lifecycle import Stage
+from phasegate.rules.ordering import By
 from phasegate.rules.workflow import gate_name
 
 
@@ -31,12 +32,12 @@ def _opened(feature: str | None) -> Iterator[tuple[Project, Store, str]]:
         yield project, store, orders.chosen(project, store, feature)
 
 
-def _carry_out(feature: str | None, as_json: bool, order: Callable[[Project, Store, str], Feature]) -> int:
+def _carry_out(feature: str | None, as_json: bool, order: Callable[[Project, Store, str, By], Feature]) -> int:
     """Carry out one order, and tell what came of it."""
     with _opened(feature) as (project, store, slug):
         teller = Teller(quiet=as_json)
         with following(store, slug, teller):
-            after = order(project, store, slug)
+            after = order(project, store, slug, project.ordered_at("cli"))
         if as_json:
             show(as_data(after), "", as_json)
         teller.end(standing(after))
@@ -110,7 +111,7 @@ def escalate(why: str, feature: str | None, as_json: bool) -> int:
     Examples:
       phasegate escalate "the API key of the payment provider is missing"
     """
-    return _carry_out(feature, as_json, lambda project, store, slug: orders.escalate(project, store, slug, why))
+    return _carry_out(feature, as_json, lambda project, store, slug, by: orders.escalate(project, store, slug, why, by))
 
 
 @click.command()
@@ -127,7 +128,7 @@ def resolve(how: str, feature: str | None, as_json: bool) -> int:
       phasegate resolve "merged main by hand on the feature's branch"
       phasegate resolve "deployed to staging and looked at the dashboards"
     """
-    return _carry_out(feature, as_json, lambda project, store, slug: orders.resolve(project, store, slug, how))
+    return _carry_out(feature, as_json, lambda project, store, slug, by: orders.resolve(project, store, slug, how, by))
 
 
 @click.command()
@@ -144,7 +145,7 @@ def cancel(reason: str, feature: str | None, as_json: bool) -> int:
     with _opened(feature) as (project, store, slug):
         teller = Teller(quiet=as_json)
         with following(store, slug, teller):
-            kept = orders.cancel(project, store, slug, reason)
+            kept = orders.cancel(project, store, slug, reason, project.ordered_at("cli"))
         if as_json:
             show({"feature": slug, "stage": "cancelled", "kept": list(kept)}, "", as_json)
         teller.end((f"kept: {', '.join(kept) or 'no branch'}",) if not as_json else ())
@@ -166,4 +167,4 @@ def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
     """
     with _opened(feature) as (project, store, slug):
         orders.refuse_to_complete(store, slug)
-        return carry_on(project, store, slug, Wishes(merge=True, agent=agent), as_json)
+        return carry_on(project, store, slug, Wishes(merge=True, agent=agent, by=project.ordered_at("cli")), as_json)

@@ -1,0 +1,17 @@
+"""Who gave an order."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class By(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The person, the door that they came through, the agent that asked. All empty: recorded before it was kept."""
+
+    person: str = ""
+    door: str = ""  # cli, or whichever other one; `engine` where the engine goes on by itself
+    agent: str = ""
+
+
+NOT_KEPT = By()
+ENGINE = By(door="engine")
