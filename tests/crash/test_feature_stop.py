@@ -17,7 +17,8 @@ from phasegate.engine.driver import drive
 from phasegate.engine.project import opened_store
 from phasegate.errors import StateConflict
 from phasegate.record.audit import verify
-from phasegate.record.lock import feature_holder, repository_lock
+from phasegate.record.holder import feature_holder
+from phasegate.record.lock import repository_lock
 from phasegate.workspace.saved_work import saved_work
 from support.caged import eventually, processes_with
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
@@ -80,6 +81,24 @@ def test_a_run_that_is_told_to_stop_ends_its_agent_saves_what_it_left_and_can_go
     assert half in saved_files(run, "01-requirements")
     check_goes_on(run, ["lost"])
     assert run.git("show", f"feat/{SLUG}:{half}").startswith("# Proposal")
+
+
+@pytest.mark.demand("W4.b", "W5.a")
+def test_status_tells_a_run_that_works_from_one_that_was_killed(tmp_path: Path) -> None:
+    run = make_feature_run(tmp_path)
+    half = f"kitty-specs/{SLUG}/proposal.md"
+    run.play(half_done("plan", half))
+    with at_work(run, run.root / ".worktrees" / f"{SLUG}-01-requirements" / half) as process:
+        card = json.loads(run.run("status", "--json").stdout)["workflow"]
+        assert (card["standing"], card["worker"]["pid"]) == ("working", process.pid)
+        assert f"in work: process {process.pid} (run {SLUG})" in run.run("status").stdout
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        card = json.loads(run.run("status", "--json").stdout)["workflow"]
+        assert (card["stage"], card["standing"], card["worker"]) == ("working", "stopped", None)
+        assert "stopped: no process works on it" in run.run("status").stdout
+    assert run.run("escalate", "enough").returncode == 0
+    assert json.loads(run.run("status", "--json").stdout)["workflow"]["standing"] == "waiting"
 
 
 @pytest.mark.demand("W5.a", "D4.c")

@@ -100,13 +100,14 @@ def test_what_is_empty_is_said(project: FeatureProject) -> None:
 
 
 @pytest.mark.demand("W4.b")
-def test_status_names_every_workflow_that_is_in_work(project: FeatureProject) -> None:
+def test_status_names_every_workflow_that_has_not_ended(project: FeatureProject) -> None:
     for what in ("one", "two", "three"):
         project.command("start", "note", what)
     project.command("cancel", "--reason", "no", "--feature", "002-two")
-    assert "also in work: 001-one, 01-requirements, working\n" in project.command("status").stdout
-    assert project.command("status", "--json").json["also_in_work"] == ["001-one"]
-    assert "also in work" not in project.command("status", "--feature", "001-one").stdout
+    assert "also stopped: 001-one, 01-requirements\n" in project.command("status").stdout
+    others = project.command("status", "--json").json["others"]
+    assert [(card["feature"], card["standing"]) for card in others] == [("001-one", "stopped")]
+    assert "also stopped" not in project.command("status", "--feature", "001-one").stdout
 
 
 def test_nothing_on_record_is_said(project: FeatureProject) -> None:

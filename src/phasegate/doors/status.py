@@ -9,35 +9,22 @@ import os
 import sys
 
 from phasegate.doors.hook import write_out
-from phasegate.errors import ConfigError
-from phasegate.record.location import locate
-from phasegate.record.reader import Reader, read_store
-from phasegate.record.state_file import find_state, read_state
-from phasegate.rules.board import (
-    ENDED,
-    Workflow,
-    blocker_lines,
-    board_lines,
-    counts,
-    phases_of,
-    whereabouts,
-    workflow_lines,
-    workflow_of,
-)
-from phasegate.rules.spending import Spent, in_words, spent_on
+from phasegate.engine.views import Overview, PackageCard, open_reader, overview
+from phasegate.rules.board import blocker_lines, board_lines, whereabouts, worker_line, workflow_lines
+from phasegate.rules.plain_json import as_data
+from phasegate.rules.spending import Spent, in_words
 from phasegate.rules.visible_text import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from phasegate.record.rows import Gate, Job, Package
-    from phasegate.record.rows import Workflow as WorkflowRow
-    from phasegate.rules.board import Style
+    from phasegate.rules.board import FeatureCard, Style
 
 _MOST_SHOWN = 15
 _MOST_BLOCKERS = 10
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36, "bold": 1}
+_ALSO = {"working": "in work", "waiting": "waiting for you", "stopped": "stopped"}
 _IDLE = 'no workflow is active; begin one: phasegate run feature "..."'
 
 
@@ -46,55 +33,31 @@ def answer(arguments: list[str]) -> int | None:
     if arguments not in ([], ["--all"], ["--json"]):
         return None
     try:
-        text = overview(os.getcwd(), None, everything="--all" in arguments, as_json="--json" in arguments)
+        folder = os.getcwd()
+        found = overview(open_reader(folder), folder)
+        text = as_json(found) if "--json" in arguments else overview_text(found, everything="--all" in arguments)
     except Exception:
         return None
     return write_out(text)
 
 
-def overview(folder: str, feature: str | None, *, everything: bool, as_json: bool) -> str:
+def as_json(view: object) -> str:
+    """A view for programs."""
+    from json import dumps
+
+    return dumps(as_data(view)) + "\n"
+
+
+def overview_text(found: Overview, *, everything: bool, chosen: bool = False) -> str:
     """The workflow, its phases and gates, the packages on a board, and what is blocked."""
-    reader = _reader(folder)
-    rows = reader.workflows() if reader else []
-    ended = [row for row in rows if row.stage in ENDED]
-    workflow = _workflow(reader, rows, folder, feature)
-    boards = _boards(reader, feature or (workflow.feature if workflow else ""))
-    if feature and not workflow and feature not in boards:
-        known = ", ".join(reader.features()) if reader else ""
-        raise ConfigError(f"nothing is recorded of feature {feature}", f"known are: {known or 'none yet'}")
-    spent = _spent(reader, workflow.feature if workflow else next(iter(boards), None))
-    others = [row for row in rows if workflow and not feature and _is_beside(row, workflow)]
-    if as_json:
-        used = {name: one._asdict() for name, one in spent.items()}
-        also = {"also_in_work": [row.feature for row in others], "ended": [*map(_ended_data, ended)]}
-        return _json({**_as_data(workflow, boards), **also, "spent": used})
-    lines = _lines(workflow, others if workflow else ended, boards, everything)
-    return "".join(f"{line}\n" for line in (*lines, *_spent_lines(spent)))
+    others = () if chosen else found.others if found.workflow else found.ended
+    lines = (*_lines(found, others, everything), *_spent_lines(found.spent))
+    return "".join(f"{line}\n" for line in lines)
 
 
-def of_package(folder: str, wanted: str, feature: str | None, *, as_json: bool) -> str:
-    """A package with its jobs, in each feature that has one of that id."""
-    reader = _reader(folder)
-    boards = _boards(reader, "")
-    rows = [row for slug in boards if feature in (None, slug) for row in boards[slug] if row.id == wanted]
-    if reader is None or not rows:
-        raise ConfigError(f"there is no package {wanted}", "phasegate package list")
-    jobs = {row: [job for job in reader.jobs(row.feature) if job.wp == row.id] for row in rows}
-    if as_json:
-        return _json([_package_data(row, jobs[row]) for row in rows])
-    return "".join(f"{line}\n" for row in rows for line in _package_lines(row, jobs[row]))
-
-
-def _package_data(row: Package, jobs: list[Job]) -> dict[str, object]:
-    return {**row._asdict(), "spent": spent_on(jobs)._asdict(), "jobs": [job._asdict() for job in jobs]}
-
-
-def _spent(reader: Reader | None, feature: str | None) -> dict[str, Spent]:
-    """What the feature that is shown has used, and what all have."""
-    if reader is None:
-        return {"all": Spent()}
-    own = {} if feature is None else {"feature": reader.spent(feature)}
-    return {**own, "all": reader.spent()}
+def package_text(cards: Sequence[PackageCard]) -> str:
+    """Packages with their jobs."""
+    return "".join(f"{line}\n" for card in cards for line in _package_lines(card))
 
 
 def _spent_lines(spent: dict[str, Spent]) -> list[str]:
@@ -107,81 +70,32 @@ def _spent_lines(spent: dict[str, Spent]) -> list[str]:
     return ["", f"spent: {in_words(own)}{others}"]
 
 
-def _reader(folder: str) -> Reader | None:
-    from pathlib import Path
-
-    return read_store(locate(Path(folder), os.environ))
-
-
-def _json(data: object) -> str:
-    from json import dumps
-
-    return dumps(data) + "\n"
+def _other_line(card: FeatureCard) -> str:
+    stage = "" if card.stage == "working" else f", {card.stage}"
+    return visible(f"also {_ALSO[card.standing]}: {card.feature}, {card.phase}{stage}")
 
 
-def _workflow(reader: Reader | None, rows: list[WorkflowRow], folder: str, feature: str | None) -> Workflow | None:
-    """The workflow that is asked about, else the active one that was moved last; else one that another tool wrote."""
-    chosen = [row for row in rows if (row.feature == feature if feature else row.stage not in ENDED)]
-    if reader and chosen:
-        return _recorded(chosen[0], reader.gates(chosen[0].feature))
-    path = find_state(folder)
-    found = workflow_of(read_state(path) if path else None)
-    # What the record knows to be over is not active, whatever an old view says.
-    is_known = found is not None and any(row.feature == found.feature for row in rows)
-    return found if found and not is_known and feature in (None, found.feature) else None
-
-
-def _is_beside(row: WorkflowRow, shown: Workflow) -> bool:
-    """Whether a workflow is in work besides the one that is shown."""
-    return row.stage not in ENDED and row.feature != shown.feature
-
-
-def _other_line(row: WorkflowRow) -> str:
-    return visible(f"also in work: {row.feature}, {row.phases.split()[row.position]}, {row.stage}")
-
-
-def _recorded(row: WorkflowRow, gates: list[Gate]) -> Workflow:
-    keys = row.phases.split()
-    phases = phases_of(keys, row.position, row.stage, {gate.phase: gate.outcome for gate in gates})
-    texts = (row.stage, row.round, row.reason, row.remediation)
-    return Workflow(row.feature, row.type, row.description, *texts, keys[row.position], phases, row.base, row.merged)
-
-
-def _boards(reader: Reader | None, first: str) -> dict[str, list[Package]]:
-    """The packages by feature and number, the feature that is asked about first."""
-    if reader is None:
-        return {}
-    slugs = sorted(reader.features(), key=lambda slug: slug != first)
-    found = {slug: reader.packages(slug) for slug in slugs}
-    return {slug: sorted(rows, key=lambda row: (len(row.id), row.id)) for slug, rows in found.items() if rows}
-
-
-def _lines(
-    workflow: Workflow | None, rows: list[WorkflowRow], boards: dict[str, list[Package]], everything: bool
-) -> Iterator[str]:
-    """`rows` are the others: those in work besides the one shown, or without one, those that have ended."""
-    style = _style()
+def _lines(found: Overview, others: Sequence[FeatureCard], everything: bool) -> Iterator[str]:
+    """`others` are those beside the one shown, or without one, those that have ended."""
+    style, workflow = _style(), found.workflow
     if workflow:
-        yield from (*workflow_lines(workflow, style), *map(_other_line, rows))
+        yield from (*workflow_lines(workflow, style), *map(_other_line, others))
     else:
-        yield from (_IDLE, *map(_ended_line, rows[:1]))
-    if not boards:
+        yield from (_IDLE, *map(_ended_line, others[:1]))
+    if not found.features:
         yield "no work packages are loaded"
         return
-    first, *further = boards
-    in_workflow = workflow is not None and workflow.feature == first
-    yield from (
-        "",
-        style(visible(first), "bold"),
-        *_board([*map(_plain, boards[first])], everything, in_workflow, style),
-    )
+    first, *further = found.features
+    in_workflow = workflow is not None and workflow.feature == first.feature
+    rows = [*map(_plain, first.packages)]
+    yield from ("", style(visible(first.feature), "bold"), *_board(rows, everything, in_workflow, style))
     yield from [""] if further else []
-    for slug in further:
-        found = ", ".join(f"{number} {visible(state)}" for state, number in counts(boards[slug]).items() if number)
-        yield f"{visible(slug)}: {found}"
+    for one in further:
+        told = ", ".join(f"{number} {visible(state)}" for state, number in one.counts.items() if number)
+        yield f"{visible(one.feature)}: {told}"
 
 
-def _board(rows: list[Package], everything: bool, in_workflow: bool, style: Style) -> Iterator[str]:
+def _board(rows: list[PackageCard], everything: bool, in_workflow: bool, style: Style) -> Iterator[str]:
     """On a terminal as much as a person takes in; into a file or a pipe all of it."""
     is_long = everything or sys.stdout is None or not sys.stdout.isatty()
     yield from board_lines(rows, _width(), len(rows) if is_long else _MOST_SHOWN, style)
@@ -189,7 +103,7 @@ def _board(rows: list[Package], everything: bool, in_workflow: bool, style: Styl
     yield from ["", *blockers] if blockers else []
 
 
-def _plain(row: Package) -> Package:
+def _plain(row: PackageCard) -> PackageCard:
     """A row with nothing in it that a terminal would obey."""
     if f"{row.id}{row.state}{row.title}{row.reason}{row.remediation}".isprintable():
         return row
@@ -197,39 +111,26 @@ def _plain(row: Package) -> Package:
     return plain._replace(reason=visible(row.reason), remediation=visible(row.remediation))
 
 
-def _as_data(workflow: Workflow | None, boards: dict[str, list[Package]]) -> dict[str, object]:
-    features = [
-        {"feature": slug, "counts": counts(rows), "packages": [row._asdict() for row in rows]}
-        for slug, rows in boards.items()
-    ]
-    blockers = [row._asdict() for rows in boards.values() for row in rows if row.state == "BLOCKED"]
-    return {"workflow": _workflow_data(workflow), "features": features, "blockers": blockers}
+def _ended_line(card: FeatureCard) -> str:
+    where = whereabouts(card.type, card.stage, card.base, card.merged)
+    return f"{visible(card.feature)} is {card.stage}: {where}"
 
 
-def _ended_line(row: WorkflowRow) -> str:
-    return f"{visible(row.feature)} is {row.stage}: {whereabouts(row.type, row.stage, row.base, row.merged)}"
-
-
-def _ended_data(row: WorkflowRow) -> dict[str, str]:
-    return {"feature": row.feature, "type": row.type, "stage": row.stage, "base": row.base, "merged": row.merged}
-
-
-def _workflow_data(workflow: Workflow | None) -> dict[str, object] | None:
-    return workflow and {**workflow._asdict(), "phases": [phase._asdict() for phase in workflow.phases]}
-
-
-def _package_lines(row: Package, jobs: list[Job]) -> list[str]:
-    row = _plain(row)
+def _package_lines(card: PackageCard) -> Iterator[str]:
+    row = _plain(card)
     why = f"  {row.reason}" if row.reason else ""
-    lines = [f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{why}"]
+    yield f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{why}"
+    if row.worker:
+        yield f"    in work: {worker_line(row.worker)}"
+    if row.standing == "stopped":
+        yield "    stopped: no process works on it"
     if row.remediation:
-        lines.append(f"    what to do: {row.remediation}")
-    if any(spent := spent_on(jobs)):
-        lines.append(f"    spent: {in_words(spent)}")
-    for job in jobs:
-        how = job.outcome or "running"
-        lines.append(visible(f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {how}"))
-    return lines
+        yield f"    what to do: {row.remediation}"
+    if any(row.spent):
+        yield f"    spent: {in_words(row.spent)}"
+    for job in row.jobs or ():
+        how = job.outcome or ("stopped" if row.standing == "stopped" else "running")
+        yield visible(f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {how}")
 
 
 def _width() -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from phasegate.engine.project import Project
 from phasegate.record.git_anchor import REF
-from phasegate.record.lock import feature_holder
+from phasegate.record.holder import feature_holder
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Package
 from phasegate.rules.work_package import State

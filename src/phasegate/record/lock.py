@@ -13,41 +13,27 @@ from threading import Event
 import msgspec
 
 from phasegate.errors import EnvironmentUnavailable, Interrupted, StateConflict
-from phasegate.rules.artifact_path import require_slug
+from phasegate.record.holder import Holder, lock_path, process_start, read_holder
 
 LONGEST_WAIT_S = 60.0
+_SIGNED_BYTES = 1024
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
-
-
-class Holder(msgspec.Struct, frozen=True):
-    """Who holds a lock: enough to find the process, and to tell it from a later one with the same number (E09)."""
-
-    pid: int
-    process_start: str
-    command: str
-    since: str
 
 
 @contextmanager
 def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterator[None]:
-    """Hold a feature alone; refuse at once, naming the holder, when another process has it (G02)."""
-    with _open(folder / f"feature-{require_slug(feature)}.lock") as descriptor:
+    """Hold a feature alone; refuse at once, naming the holder, when another process has it."""
+    with _open(lock_path(folder, feature)) as descriptor:
         if not _try(descriptor):
             raise StateConflict(
-                f"feature {feature} is in work: {_describe(_read(descriptor))}",
+                f"feature {feature} is in work: {_describe(read_holder(descriptor))}",
                 "wait for it to end, or stop it; a lock never outlives its process",
             )
         _sign(descriptor, Holder(os.getpid(), process_start(os.getpid()), command, since))
-        yield
-
-
-def feature_holder(folder: Path, feature: str) -> Holder | None:
-    """Who works on a feature at this moment; None if nobody does."""
-    path = folder / f"feature-{require_slug(feature)}.lock"
-    if not path.exists():
-        return None
-    with _open(path) as descriptor:
-        return None if _try(descriptor) else _read(descriptor) or Holder(0, "", "", "")
+        try:
+            yield
+        finally:
+            os.ftruncate(descriptor, 0)  # the process may live on and do other things
 
 
 @contextmanager
@@ -64,15 +50,6 @@ def repository_lock(
 def is_held(descriptor: int, timeout_s: float = 0.0) -> bool:
     """Whether somebody else holds the lock on an open file. If not, it is held through this descriptor from now on."""
     return not _wait(descriptor, timeout_s, Event())
-
-
-def process_start(pid: int) -> str:
-    """When a process started, as the kernel counts; empty where it does not say."""
-    try:
-        with Path(f"/proc/{pid}/stat").open("rb") as file:
-            return file.read().rpartition(b")")[2].split()[19].decode()
-    except (OSError, IndexError):
-        return ""
 
 
 @contextmanager
@@ -114,15 +91,8 @@ def _wait(descriptor: int, timeout_s: float, stop: Event) -> bool:
 
 
 def _sign(descriptor: int, holder: Holder) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, msgspec.json.encode(holder), 0)
-
-
-def _read(descriptor: int) -> Holder | None:
-    try:
-        return msgspec.json.decode(os.pread(descriptor, 4096, 0), type=Holder)
-    except msgspec.MsgspecError:
-        return None
+    """Written in one go, over all that an earlier holder may have left: a reader sees the one or the other."""
+    os.pwrite(descriptor, msgspec.json.encode(holder._asdict()).ljust(_SIGNED_BYTES), 0)
 
 
 def _describe(holder: Holder | None) -> str:

@@ -45,6 +45,11 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
+    @property
+    def location(self) -> Location:
+        """The repository that this is the record of."""
+        return self._location
+
     def seq(self, feature: str) -> int:
         """The number of a feature's last event; 0 if it has none."""
         rows = self._query("SELECT coalesce(max(seq), 0) FROM event WHERE feature = ?", feature)
@@ -103,6 +108,11 @@ class Reader:
         where, values = ("", ()) if feature is None else (" WHERE feature = ?", (feature,))
         query = f"SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0.0) FROM job{where}"  # noqa: S608 - our own
         return Spent(*next(iter(self._query(query, *values))))
+
+    def spent_by_package(self, feature: str) -> dict[str, Spent]:
+        """What the jobs of each package of a feature have used."""
+        query = "SELECT wp, sum(tokens), sum(cost_usd) FROM job WHERE feature = ? GROUP BY wp"
+        return {str(wp): Spent(tokens, cost_usd) for wp, tokens, cost_usd in self._query(query, feature)}
 
     def resting(self, now_s: float) -> dict[str, float]:
         """The agents that have run into a limit, each with the moment when it is lifted."""

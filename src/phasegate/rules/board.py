@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from phasegate.rules.light import Light
+from typing import NamedTuple
+
 from phasegate.rules.next_steps import next_steps
 from phasegate.rules.visible_text import visible
 from phasegate.rules.workflow import UNMERGED, gate_name, resolve_display_name
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
         def reason(self) -> str: ...
         @property
         def remediation(self) -> str: ...
+        @property
+        def standing(self) -> str: ...
 
 
 COLUMNS = ("PLANNED", "DOING", "FOR_REVIEW", "DONE", "BLOCKED")
@@ -47,7 +50,15 @@ _THEN = {
 }
 
 
-class Phase(Light):
+class Worker(NamedTuple):
+    """The process that works on a feature or a package at this moment."""
+
+    pid: int
+    command: str
+    since: str
+
+
+class PhaseCard(NamedTuple):
     """A phase of the workflow, and how its gate was judged last: passed, failed, blocked, or not yet."""
 
     key: str
@@ -57,19 +68,21 @@ class Phase(Light):
     outcome: str = ""
 
 
-class Workflow(Light):
-    """A workflow as it stands."""
+class FeatureCard(NamedTuple):
+    """A feature as it stands. One without a workflow (its plan was loaded by hand) has no phases."""
 
     feature: str
-    type: str
-    description: str
-    stage: str
-    round: int
-    reason: str
-    remediation: str
-    phase: str
-    phases: tuple[Phase, ...]
-    base: str = ""  # the branch that the work goes to; empty where another tool wrote the state
+    type: str = ""
+    description: str = ""
+    standing: str = ""  # empty where another tool wrote the state
+    worker: Worker | None = None
+    stage: str = ""
+    round: int = 0
+    reason: str = ""
+    remediation: str = ""
+    phase: str = ""
+    phases: tuple[PhaseCard, ...] = ()
+    base: str = ""  # the branch that the work goes to
     merged: str = ""  # the commit of the base that holds the work
 
     @property
@@ -77,17 +90,36 @@ class Workflow(Light):
         return self.stage not in ENDED
 
 
-def phases_of(keys: Sequence[str], position: int, stage: str, outcomes: Mapping[str, str]) -> tuple[Phase, ...]:
+def standing_of(stage: str, *, is_last_phase: bool, is_held: bool) -> str:
+    """Whether a feature is working, waiting for a person, stopped or ended. `is_held`: a process works on it.
+
+    Stopped means that nobody works on it and that `run` would go on, whatever ended the last one.
+    """
+    if stage in ENDED:
+        return "ended"
+    if is_held:
+        return "working"
+    return "waiting" if stage == "blocked" or (stage == "gate-passed" and is_last_phase) else "stopped"
+
+
+def standing_of_package(state: str, *, is_held: bool) -> str:
+    """The same of a package, which may also be planned: nobody has begun it. `is_held`: by it or its feature's run."""
+    if state in ("DOING", "FOR_REVIEW"):
+        return "working" if is_held else "stopped"
+    return {"PLANNED": "planned", "DONE": "ended"}.get(state, "waiting")
+
+
+def phases_of(keys: Sequence[str], position: int, stage: str, outcomes: Mapping[str, str]) -> tuple[PhaseCard, ...]:
     """The phases of a workflow at a position; `outcomes` are the last ones of the gates, by phase."""
     done = position + (stage in ("gate-passed", "completed"))
     statuses = ["completed" if at < done else "in_progress" if at == position else "pending" for at in range(len(keys))]
     return tuple(
-        Phase(key, resolve_display_name(key), gate_name(key), status, outcomes.get(key, ""))
+        PhaseCard(key, resolve_display_name(key), gate_name(key), status, outcomes.get(key, ""))
         for key, status in zip(keys, statuses, strict=True)
     )
 
 
-def workflow_of(state: object) -> Workflow | None:
+def workflow_of(state: object) -> FeatureCard | None:
     """The active workflow of a state file, whoever wrote it; None if there is none, or it is malformed."""
     if next_steps(state) is None:
         return None
@@ -98,14 +130,15 @@ def workflow_of(state: object) -> Workflow | None:
     is_passed = isinstance(told, dict) and told.get(keys[index]) == "completed"
     type_, feature, description = (_text(active.get(name)) for name in ("type", "artifact_folder", "description"))
     stage = "gate-passed" if is_passed else "working"
-    return Workflow(feature, type_, description, stage, 1, "", "", keys[index], phases_of(keys, index, stage, {}))
+    phases = phases_of(keys, index, stage, {})
+    return FeatureCard(feature, type_, description, stage=stage, round=1, phase=keys[index], phases=phases)
 
 
 def _text(value: object) -> str:
     return visible(value).strip() if isinstance(value, str) else ""
 
 
-def workflow_lines(workflow: Workflow, style: Style) -> Iterator[str]:
+def workflow_lines(workflow: FeatureCard, style: Style) -> Iterator[str]:
     """The workflow: what it is about, where it stands, each phase with its gate, and what comes next."""
     where = f" {workflow.feature}" if workflow.feature else ""
     again = f", round {workflow.round}" if workflow.round > 1 else ""
@@ -134,25 +167,35 @@ def whereabouts(type_: str, stage: str, base: str, merged: str) -> str:
     return f"not merged: a {type_} changes nothing" if type_ in UNMERGED else f"merged into {visible(base)}"
 
 
-def _judged(phase: Phase, workflow: Workflow, style: Style) -> str:
+def _judged(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
     if phase.status == "completed":
         return style(f"{phase.gate} PASSED", "green")
     if phase.status == "pending" or not workflow.is_active:
         return ""
     if workflow.stage == "blocked":
         return style("BLOCKED", "red")
-    return style(f"{phase.gate} FAILED", "red") if workflow.stage == "gate-failed" else style("in progress", "yellow")
+    if workflow.stage == "gate-failed":
+        return style(f"{phase.gate} FAILED", "red")
+    return style("stopped: no process works on it" if workflow.standing == "stopped" else "in progress", "yellow")
 
 
-def _what_next(workflow: Workflow) -> Iterator[str]:
+def _what_next(workflow: FeatureCard) -> Iterator[str]:
     if workflow.reason and workflow.stage != "working":
         yield f"  why: {visible(workflow.reason)}"
     if workflow.remediation and workflow.is_active:
         yield f"  what to do: {visible(workflow.remediation)}"
+    if workflow.worker is not None:
+        yield f"  in work: {worker_line(workflow.worker)}"
+        return
     is_over = workflow.stage == "gate-passed" and workflow.phases[-1].status == "completed"
     then = "phasegate complete" if is_over else _THEN.get(workflow.stage)
     if then:
         yield f"  then: {then}"
+
+
+def worker_line(worker: Worker) -> str:
+    """Who works on it, in words."""
+    return visible(f"process {worker.pid} ({worker.command}) since {worker.since}")
 
 
 def counts(rows: Sequence[Row]) -> dict[str, int]:
@@ -182,8 +225,12 @@ def _heading(state: str, total: int) -> str:
 
 
 def _label(row: Row) -> str:
-    again = f" (round {row.round})" if row.round > 1 else ""
-    return f"{row.id} {row.title}{again}"
+    notes = ", ".join((*([f"round {row.round}"] if row.round > 1 else ()), *(["stopped"] if _is_stopped(row) else ())))
+    return f"{row.id} {row.title}{f' ({notes})' if notes else ''}"
+
+
+def _is_stopped(row: Row) -> bool:
+    return row.standing == "stopped"
 
 
 def _stacked(shown: Mapping[str, Sequence[Row]], totals: Mapping[str, int], width: int, style: Style) -> Iterator[str]:

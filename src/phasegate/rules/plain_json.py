@@ -1,4 +1,4 @@
-"""JSON read with the scanner inside `json`: all of `json` costs more than the whole hook."""
+"""JSON for commands that must start at once: all of `json` costs more than the whole hook."""
 
 from __future__ import annotations
 
@@ -31,3 +31,18 @@ class _Plain:
     parse_float = float
     parse_int = int
     parse_constant = int  # a ValueError for `NaN`
+
+
+def as_data(value: object) -> object:
+    """A value as JSON can hold it: whatever has names for its parts becomes an object."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: as_data(one) for name, one in value._asdict().items()}
+    if isinstance(value, (tuple, list)):
+        return [as_data(one) for one in value]
+    if isinstance(value, dict):
+        return {name: as_data(one) for name, one in value.items()}
+    if hasattr(value, "__struct_fields__"):
+        from msgspec import to_builtins
+
+        return to_builtins(value)
+    return value

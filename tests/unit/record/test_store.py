@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -16,8 +17,9 @@ import pytest
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.record import heads
 from phasegate.record.audit import verify
+from phasegate.record.holder import feature_holder
 from phasegate.record.location import Location
-from phasegate.record.lock import feature_holder, feature_lock, repository_lock
+from phasegate.record.lock import feature_lock, repository_lock
 from phasegate.record.reader import Reader, read_store
 from phasegate.record.row_events import job_ended, job_started, package_changed, workflow_changed
 from phasegate.record.rows import Event, Job, Package, Workflow
@@ -475,6 +477,48 @@ def test_a_second_process_is_refused_a_feature_and_told_who_has_it(tmp_path: Pat
         pass  # a lock does not outlive its process
     assert feature_holder(tmp_path, "001-login") is None
     assert feature_holder(tmp_path, "never-seen") is None
+
+
+def test_asking_who_holds_a_feature_never_takes_its_lock(tmp_path: Path) -> None:
+    with feature_lock(tmp_path, "001-login", "phasegate run", "now"):
+        before = (tmp_path / "feature-001-login.lock").read_bytes()
+    (tmp_path / "feature-001-login.lock").write_bytes(before)
+    calls: list[str] = []
+    hook = lambda event, _: calls.append(event) if event.startswith("fcntl") else None  # noqa: E731 - audit hooks stay
+    sys.addaudithook(hook)
+    with feature_lock(tmp_path, "002-other", "control", "now"):
+        assert calls.pop() == "fcntl.flock"  # the hook sees a lock that is taken
+    assert feature_holder(tmp_path, "001-login") is not None  # this process lives, and signed it
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "signed",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b'{"pid": 1}',
+        b'{"pid": "1", "process_start": "", "command": "", "since": ""}',
+        b'{"pid": -1, "process_start": "", "command": "", "since": ""}',
+        b'{"pid": 99999999999999999999, "process_start": "", "command": "", "since": ""}',
+        b'{"pid": 1, "process_start": "of another boot", "command": "", "since": ""}',
+    ],
+)
+def test_a_lock_file_that_names_no_living_process_names_nobody(tmp_path: Path, signed: bytes) -> None:
+    (tmp_path / "feature-001-login.lock").write_bytes(signed)
+    assert feature_holder(tmp_path, "001-login") is None
+
+
+def test_a_killed_process_holds_nothing_even_before_anybody_has_waited_for_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert feature_holder(tmp_path, "001-login") is not None
+        holder.kill()
+        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # it is dead, and still a zombie
+        assert feature_holder(tmp_path, "001-login") is None
 
 
 @pytest.mark.demand("W4.i")

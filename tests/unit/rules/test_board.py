@@ -6,19 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.record.rows import Package
+from phasegate.engine.views import PackageCard
 from phasegate.rules.board import (
     COLUMNS,
-    Workflow,
+    FeatureCard,
+    Worker,
     board_lines,
     cells,
     counts,
     cut,
     padded,
     phases_of,
+    standing_of,
+    standing_of_package,
     workflow_lines,
     workflow_of,
 )
+from phasegate.rules.spending import Spent
 from phasegate.rules.workflow import WORKFLOWS
 
 PHASES = list(WORKFLOWS["feature"])
@@ -28,8 +32,10 @@ def plain(text: str, _: str) -> str:
     return text
 
 
-def package(number: int, state: str, title: str = "Do it", **more: object) -> Package:
-    return Package("001-a", f"WP{number:02}", title, state)._replace(**more)
+def package(number: int, state: str, title: str = "Do it", **more: object) -> PackageCard:
+    standing = standing_of_package(state, is_held=True)
+    card = PackageCard("001-a", f"WP{number:02}", title, state, standing, None, 1, "", "", "", Spent())
+    return card._replace(**more)
 
 
 @pytest.mark.demand("W4.a")
@@ -84,9 +90,42 @@ def test_a_gate_that_the_state_file_says_is_passed_is_passed() -> None:
 def test_each_stage_says_what_comes_next(stage: str, position: int, lines: list[str]) -> None:
     keys = PHASES[:2]
     phases = phases_of(keys, position, stage, {})
-    shown = [*workflow_lines(Workflow("001-a", "feature", "", stage, 2, "why", "mend", keys[position], phases), plain)]
+    card = FeatureCard(
+        "001-a", "feature", stage=stage, round=2, reason="why", remediation="mend", phase=keys[position], phases=phases
+    )
+    shown = [*workflow_lines(card, plain)]
     assert [line for line in lines if line not in shown] == []
     assert any("then: " in line for line in shown) == (stage not in ("cancelled", "completed"))
+
+
+@pytest.mark.parametrize(
+    ("stage", "last", "held", "standing"),
+    [
+        ("working", False, True, "working"),
+        ("working", False, False, "stopped"),
+        ("gate-failed", False, False, "stopped"),
+        ("gate-passed", False, False, "stopped"),
+        ("gate-passed", True, False, "waiting"),
+        ("gate-passed", True, True, "working"),
+        ("blocked", False, False, "waiting"),
+        ("completed", True, True, "ended"),
+        ("cancelled", False, False, "ended"),
+    ],
+)
+def test_a_feature_that_nobody_works_on_is_never_said_to_be_working(
+    stage: str, last: bool, held: bool, standing: str
+) -> None:
+    assert standing_of(stage, is_last_phase=last, is_held=held) == standing
+
+
+def test_a_stopped_feature_says_so_and_a_working_one_names_its_process() -> None:
+    phases = phases_of(PHASES[:2], 1, "working", {})
+    card = FeatureCard("001-a", standing="stopped", stage="working", phase=PHASES[1], phases=phases)
+    assert "  [>] Phase 01 - Requirements  stopped: no process works on it" in [*workflow_lines(card, plain)]
+    working = card._replace(standing="working", worker=Worker(12, "run 001-a", "today"))
+    *_, mark, last = workflow_lines(working, plain)
+    assert mark.endswith("in progress")
+    assert last == "  in work: process 12 (run 001-a) since today"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +180,7 @@ def test_what_is_not_shown_is_counted() -> None:
     st.lists(st.builds(package, st.integers(1, 9999), st.sampled_from(COLUMNS), st.text(max_size=60)), max_size=12),
     st.integers(20, 200),
 )
-def test_no_line_is_wider_than_the_terminal_and_no_package_is_lost(rows: list[Package], width: int) -> None:
+def test_no_line_is_wider_than_the_terminal_and_no_package_is_lost(rows: list[PackageCard], width: int) -> None:
     rows = [row for row in rows if row.title.isprintable()]
     lines = [*board_lines(rows, width, 99, plain)]
     assert all(cells(line) <= width for line in lines)

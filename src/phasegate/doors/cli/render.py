@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from phasegate.errors import ConfigError
+from phasegate.rules.plain_json import as_data
 from phasegate.rules.visible_text import visible
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,7 +34,7 @@ def show(data: object, text: str, as_json: bool) -> None:
     if as_json:
         import msgspec  # costs more than most commands do in text
 
-        click.echo(msgspec.json.encode(data).decode())
+        click.echo(msgspec.json.encode(as_data(data)).decode())
     elif text:
         click.echo(text)
 

@@ -6,8 +6,9 @@ import click
 
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.offering import offering, package_ids
-from phasegate.doors.cli.render import current_folder, json_option
-from phasegate.doors.status import of_package, overview
+from phasegate.doors.cli.render import current_folder, json_option, show
+from phasegate.doors.status import overview_text, package_text
+from phasegate.engine.views import find_cards, open_reader, overview
 
 
 @click.command()
@@ -27,7 +28,11 @@ def status(work_package: str | None, everything: bool, feature: str | None, as_j
       phasegate status --feature 001-user-login --json
     """
     folder = str(current_folder())
+    reader = open_reader(folder)
     if work_package:
-        click.echo(of_package(folder, work_package, feature, as_json=as_json), nl=False)
+        cards = find_cards(reader, work_package, feature)
+        show(cards, package_text(cards).removesuffix("\n"), as_json)
     else:
-        click.echo(overview(folder, feature, everything=everything, as_json=as_json), nl=False)
+        found = overview(reader, folder, feature)
+        text = overview_text(found, everything=everything, chosen=feature is not None)
+        show(found, text.removesuffix("\n"), as_json)

@@ -1,0 +1,184 @@
+"""The query side: where everything stands, as values. Every door shows these, and every `--json` is made of them.
+
+This module loads little, since `status` is asked all day; what folds a whole journal is in `engine/view_details`.
+A field that is None is not part of this answer: a list of packages does not carry each one's jobs and plan.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.errors import ConfigError
+from phasegate.record.holder import feature_holder
+from phasegate.record.location import locate
+from phasegate.record.reader import Reader, read_store
+from phasegate.record.rows import Job, Package, Workflow
+from phasegate.record.state_file import find_state, read_state
+from phasegate.rules.board import (
+    ENDED,
+    FeatureCard,
+    Worker,
+    counts,
+    phases_of,
+    standing_of,
+    standing_of_package,
+    workflow_of,
+)
+from phasegate.rules.spending import Spent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from phasegate.rules.work_package import WorkPackage
+
+IN_WORK = ("DOING", "FOR_REVIEW")
+
+
+class PackageCard(NamedTuple):
+    """A work package as it stands."""
+
+    feature: str
+    id: str
+    title: str
+    state: str
+    standing: str  # planned, working, stopped, waiting (for a person), ended
+    worker: Worker | None
+    round: int
+    reason: str
+    remediation: str
+    since: str
+    spent: Spent
+    jobs: tuple[Job, ...] | None = None
+    waits_for: tuple[str, ...] | None = None
+    is_ready: bool | None = None
+    plan: WorkPackage | None = None  # what was loaded
+
+
+class PackagesOf(NamedTuple):
+    """The packages of a feature, and how many are in each state."""
+
+    feature: str
+    counts: dict[str, int]
+    packages: tuple[PackageCard, ...]
+
+
+class Overview(NamedTuple):
+    """All features: the one that is asked about, or was moved last, and those beside it."""
+
+    workflow: FeatureCard | None
+    features: tuple[PackagesOf, ...]  # those that have packages, the one that is asked about first
+    blockers: tuple[PackageCard, ...]
+    others: tuple[FeatureCard, ...]  # the other workflows that have not ended
+    ended: tuple[FeatureCard, ...]
+    spent: dict[str, Spent]  # by `feature`, the one that is shown, and `all`
+
+
+def open_reader(folder: str) -> Reader | None:
+    """The record of the repository around a folder; None if nothing is recorded yet."""
+    return read_store(locate(Path(folder), os.environ))
+
+
+def overview(reader: Reader | None, folder: str, feature: str | None = None) -> Overview:
+    """Where everything stands; `feature` is shown first, else the active workflow that was moved last."""
+    rows = reader.workflows() if reader else []
+    cards = [feature_card(reader, row) for row in rows] if reader else []
+    shown = _shown(cards, folder, feature)
+    boards = _boards(reader, feature or (shown.feature if shown else ""))
+    if feature and not shown and all(feature != board.feature for board in boards):
+        known = ", ".join(reader.features()) if reader else ""
+        raise ConfigError(f"nothing is recorded of feature {feature}", f"known are: {known or 'none yet'}")
+    blockers = tuple(one for board in boards for one in board.packages if one.state == "BLOCKED")
+    others = tuple(card for card in cards if card.is_active and (shown is None or card.feature != shown.feature))
+    ended = tuple(card for card in cards if not card.is_active)
+    first = shown.feature if shown else next((board.feature for board in boards), None)
+    return Overview(shown, boards, blockers, others, ended, _spent(reader, first))
+
+
+def feature_card(reader: Reader, row: Workflow) -> FeatureCard:
+    """A feature that has a workflow."""
+    keys, worker = row.phases.split(), worker_on(reader, row.feature)
+    outcomes = {gate.phase: gate.outcome for gate in reader.gates(row.feature)}
+    standing = standing_of(row.stage, is_last_phase=row.position == len(keys) - 1, is_held=worker is not None)
+    return FeatureCard(
+        row.feature,
+        row.type,
+        row.description,
+        standing,
+        worker,
+        row.stage,
+        row.round,
+        row.reason,
+        row.remediation,
+        keys[row.position],
+        phases_of(keys, row.position, row.stage, outcomes),
+        row.base,
+        row.merged,
+    )
+
+
+def worker_on(reader: Reader, feature: str, package: str = "") -> Worker | None:
+    """The process that works on a feature, or on one of its packages; None if none does. No lock is taken."""
+    holder = feature_holder(reader.location.locks, f"{feature}-{package}" if package else feature)
+    return Worker(holder.pid, holder.command, holder.since) if holder else None
+
+
+def package_cards(reader: Reader, feature: str, *, wanted: str | None = None) -> tuple[PackageCard, ...]:
+    """The packages of a feature by number, or the wanted one."""
+    rows = [row for row in reader.packages(feature) if wanted in (None, row.id)]
+    is_held, spent = worker_on(reader, feature) is not None, reader.spent_by_package(feature)
+    return tuple(_package_card(reader, row, spent, is_held) for row in sorted(rows, key=lambda r: (len(r.id), r.id)))
+
+
+def with_jobs(reader: Reader, card: PackageCard) -> PackageCard:
+    """A package with all runs of agents for it."""
+    return card._replace(jobs=tuple(job for job in reader.jobs(card.feature) if job.wp == card.id))
+
+
+def find_cards(reader: Reader | None, wanted: str, feature: str | None = None) -> tuple[PackageCard, ...]:
+    """The packages of that id with their jobs, one in each feature that has it."""
+    slugs = [slug for slug in reader.features() if feature in (None, slug)] if reader else []
+    cards = [card for slug in slugs if reader for card in package_cards(reader, slug, wanted=wanted)]
+    if reader is None or not cards:
+        raise ConfigError(f"there is no package {wanted}", "phasegate package list")
+    return tuple(with_jobs(reader, card) for card in cards)
+
+
+def _package_card(reader: Reader, row: Package, spent: dict[str, Spent], is_held: bool) -> PackageCard:
+    worker = worker_on(reader, row.feature, row.id) if row.state in IN_WORK else None
+    standing = standing_of_package(row.state, is_held=is_held or worker is not None)
+    texts = (row.round, row.reason, row.remediation, row.since)
+    used = spent.get(row.id, Spent())
+    return PackageCard(row.feature, row.id, row.title, row.state, standing, worker, *texts, used)
+
+
+def _shown(cards: Iterable[FeatureCard], folder: str, feature: str | None) -> FeatureCard | None:
+    """The workflow that is asked about, else the active one that was moved last; else one that another tool wrote."""
+    cards = [*cards]
+    chosen = [card for card in cards if (card.feature == feature if feature else card.stage not in ENDED)]
+    if chosen:
+        return chosen[0]
+    path = find_state(folder)
+    found = workflow_of(read_state(path) if path else None)
+    # What the record knows to be over is not active, whatever an old view says.
+    is_known = found is not None and any(card.feature == found.feature for card in cards)
+    return found if found and not is_known and feature in (None, found.feature) else None
+
+
+def _boards(reader: Reader | None, first: str) -> tuple[PackagesOf, ...]:
+    return tuple(_each_board(reader, first)) if reader else ()
+
+
+def _each_board(reader: Reader, first: str) -> Iterator[PackagesOf]:
+    for slug in sorted(reader.features(), key=lambda slug: slug != first):
+        if cards := package_cards(reader, slug):
+            yield PackagesOf(slug, counts(cards), cards)
+
+
+def _spent(reader: Reader | None, feature: str | None) -> dict[str, Spent]:
+    if reader is None:
+        return {"all": Spent()}
+    own = {} if feature is None else {"feature": reader.spent(feature)}
+    return {**own, "all": reader.spent()}
