@@ -8,14 +8,13 @@ import msgspec
 
 from phasegate.agents.request_spool import Answerer, SpoolAnswer
 from phasegate.agents.spool_request import ArtifactList, ArtifactRead, ArtifactWrite, SpoolRequest, Status, WorktreeList
-from phasegate.engine.packages import planned
 from phasegate.engine.project import Project
+from phasegate.engine.view_details import planned_cards
+from phasegate.engine.views import PackageCard, package_cards, with_jobs
 from phasegate.errors import ConfigError
 from phasegate.record.artifacts import list_artifacts, read_artifact, write_artifact
 from phasegate.record.reader import Reader
-from phasegate.record.rows import Package
-from phasegate.rules.dependencies import ready
-from phasegate.rules.work_package import State
+from phasegate.rules.plain_json import as_data
 
 
 def answerer(project: Project, reader: Reader, feature: str, work: str) -> Answerer:
@@ -54,27 +53,20 @@ def _check_place(work: str, path: str) -> None:
 
 
 def _status(reader: Reader, feature: str, request: Status) -> SpoolAnswer:
-    rows = [row for row in reader.packages(feature) if request.package in (None, row.id)]
-    if not rows:
+    cards = package_cards(reader, feature, wanted=request.package)
+    if not cards:
         return SpoolAnswer(1, stderr=f"phasegate: there is no package {request.package}\n")
-    return SpoolAnswer(0, _lines(rows, request.as_json))
+    return _listed([with_jobs(reader, card) for card in cards] if request.package else cards, request.as_json)
 
 
 def _worktrees(reader: Reader, feature: str, request: WorktreeList) -> SpoolAnswer:
-    names = ready_packages(reader, feature)
-    rows = [row for row in reader.packages(feature) if request.everything or row.id in names]
-    return SpoolAnswer(0, _lines(rows, request.as_json))
+    cards = planned_cards(reader, feature)
+    return _listed([card for card in cards if request.everything or card.is_ready], request.as_json)
 
 
-def ready_packages(reader: Reader, slug: str) -> tuple[str, ...]:
-    """The packages that could be dispatched now."""
-    waits_for = {name: one.waits_for for name, one in planned(reader, slug).items()}
-    return ready(waits_for, {row.id: State(row.state) for row in reader.packages(slug)})
+def _listed(cards: Sequence[PackageCard], as_json: bool) -> SpoolAnswer:
+    return SpoolAnswer(0, _shown(cards, "\n".join(f"{card.id} {card.state} {card.title}" for card in cards), as_json))
 
 
 def _shown(data: Sequence[object], text: str, as_json: bool) -> str:
-    return msgspec.json.encode(data).decode() + "\n" if as_json else f"{text}\n"
-
-
-def _lines(rows: list[Package], as_json: bool) -> str:
-    return _shown([row._asdict() for row in rows], "\n".join(f"{r.id} {r.state} {r.title}" for r in rows), as_json)
+    return msgspec.json.encode(as_data([*data])).decode() + "\n" if as_json else f"{text}\n"

@@ -81,6 +81,14 @@ def open_reader(folder: str) -> Reader | None:
     return read_store(locate(Path(folder), os.environ))
 
 
+def need_reader(folder: str) -> Reader:
+    """The record of the repository around a folder, which must be there."""
+    reader = open_reader(folder)
+    if reader is None:
+        raise ConfigError("nothing is recorded in this repository yet", "phasegate plan load kitty-specs/NNN-name")
+    return reader
+
+
 def overview(reader: Reader | None, folder: str, feature: str | None = None) -> Overview:
     """Where everything stands; `feature` is shown first, else the active workflow that was moved last."""
     rows = reader.workflows() if reader else []
@@ -125,6 +133,11 @@ def worker_on(reader: Reader, feature: str, package: str = "") -> Worker | None:
     return Worker(holder.pid, holder.command, holder.since) if holder else None
 
 
+def features_of(reader: Reader, feature: str | None = None) -> list[str]:
+    """The features on record, the one with the newest event first; or the one that is asked for, if it is."""
+    return [slug for slug in reader.features() if feature in (None, slug)]
+
+
 def package_cards(reader: Reader, feature: str, *, wanted: str | None = None) -> tuple[PackageCard, ...]:
     """The packages of a feature by number, or the wanted one."""
     rows = [row for row in reader.packages(feature) if wanted in (None, row.id)]
@@ -139,7 +152,7 @@ def with_jobs(reader: Reader, card: PackageCard) -> PackageCard:
 
 def find_cards(reader: Reader | None, wanted: str, feature: str | None = None) -> tuple[PackageCard, ...]:
     """The packages of that id with their jobs, one in each feature that has it."""
-    slugs = [slug for slug in reader.features() if feature in (None, slug)] if reader else []
+    slugs = features_of(reader, feature) if reader else []
     cards = [card for slug in slugs if reader for card in package_cards(reader, slug, wanted=wanted)]
     if reader is None or not cards:
         raise ConfigError(f"there is no package {wanted}", "phasegate package list")

@@ -1,48 +1,23 @@
-"""`phasegate package`, `status`, `worktree list` and `scope allow`: packages as people look at them."""
+"""`phasegate package`: the work packages of a feature."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
-import msgspec
 
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.offering import offering, package_ids
-from phasegate.doors.cli.render import json_option, printable, show
-from phasegate.engine.packages import find_package
-from phasegate.engine.project import open_project
-from phasegate.errors import ConfigError
-from phasegate.record.reader import Reader, read_store
-from phasegate.record.rows import Package
+from phasegate.doors.cli.render import current_folder, json_option, printable, show
+from phasegate.engine.view_details import package_view
+from phasegate.engine.views import PackageCard, features_of, need_reader, package_cards
 
 NO_PACKAGES = "no work packages are loaded"
 
 
-def open_reader() -> Reader:
-    """The store of this repository, for reading."""
-    reader = read_store(open_project(Path.cwd()).location)
-    if reader is None:
-        raise ConfigError("nothing is recorded in this repository yet", "phasegate plan load kitty-specs/NNN-name")
-    return reader
-
-
-def rows_of(reader: Reader, feature: str | None) -> list[Package]:
-    """The packages of one feature, or of all."""
-    slugs = [slug for slug in reader.features() if slug and feature in (None, slug)]
-    return [row for slug in slugs for row in reader.packages(slug)]
-
-
-def as_data(rows: list[Package]) -> list[dict[str, object]]:
-    """The packages for a program to read."""
-    return [row._asdict() for row in rows]
-
-
-def line_of(row: Package) -> str:
+def line_of(card: PackageCard) -> str:
     """A package on one line."""
-    why = f"  {row.reason}" if row.reason else ""
-    return printable(f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{why}")
+    why = f"  {card.reason}" if card.reason else ""
+    return printable(f"{card.feature}  {card.id}  {card.state:<10}  {card.title}{why}")
 
 
 @click.group(cls=Group)
@@ -61,8 +36,9 @@ def list_packages(feature: str | None, as_json: bool) -> None:
       phasegate package list
       phasegate package list --feature 001-user-login --json
     """
-    rows = rows_of(open_reader(), feature)
-    show(as_data(rows), "\n".join(line_of(row) for row in rows) or NO_PACKAGES, as_json)
+    reader = need_reader(str(current_folder()))
+    cards = [card for slug in features_of(reader, feature) for card in package_cards(reader, slug)]
+    show(cards, "\n".join(map(line_of, cards)) or NO_PACKAGES, as_json)
 
 
 @package.command("show")
@@ -77,8 +53,8 @@ def show_package(work_package: str, feature: str | None, as_json: bool) -> None:
       phasegate package show WP01
       phasegate package show WP01 --feature 001-user-login --json
     """
-    one = find_package(open_reader(), work_package, feature)
-    show(msgspec.to_builtins(one.package), printable_document(one.document), as_json)
+    card, document = package_view(need_reader(str(current_folder())), work_package, feature)
+    show(card, printable_document(document), as_json)
 
 
 def printable_document(text: str) -> str:

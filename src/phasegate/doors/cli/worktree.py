@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
-from phasegate.doors.cli.package import NO_PACKAGES, as_data, line_of, open_reader, rows_of
-from phasegate.doors.cli.render import json_option, show
+from phasegate.doors.cli.package import NO_PACKAGES, line_of
+from phasegate.doors.cli.render import current_folder, json_option, show
 from phasegate.engine.project import open_project
-from phasegate.engine.spool_answers import ready_packages
+from phasegate.engine.view_details import planned_cards
+from phasegate.engine.views import features_of, need_reader
 
 
 @click.group(cls=Group)
@@ -31,10 +30,9 @@ def list_worktrees(everything: bool, feature: str | None, as_json: bool) -> None
       phasegate worktree list
       phasegate worktree list --all --json
     """
-    below = open_project(Path.cwd()).config.paths.worktrees
-    reader = open_reader()
-    rows = rows_of(reader, feature)
-    ready = {(slug, name) for slug in {row.feature for row in rows} for name in ready_packages(reader, slug)}
-    shown = [row for row in rows if everything or (row.feature, row.id) in ready]
-    lines = [f"{line_of(row)}  {below}/{row.feature}-{row.id}" for row in shown]
-    show(as_data(shown), "\n".join(lines) or (NO_PACKAGES if everything else "no package is ready"), as_json)
+    below = open_project(current_folder()).config.paths.worktrees
+    reader = need_reader(str(current_folder()))
+    cards = [card for slug in features_of(reader, feature) for card in planned_cards(reader, slug)]
+    shown = [card for card in cards if everything or card.is_ready]
+    lines = [f"{line_of(card)}  {below}/{card.feature}-{card.id}" for card in shown]
+    show(shown, "\n".join(lines) or (NO_PACKAGES if everything else "no package is ready"), as_json)

@@ -1,0 +1,30 @@
+"""The query side, second part: what needs the whole journal of a feature. See `engine/views`."""
+
+from __future__ import annotations
+
+from phasegate.engine.packages import Planned, find_package, planned
+from phasegate.engine.views import PackageCard, package_cards, with_jobs
+from phasegate.record.reader import Reader
+from phasegate.rules.dependencies import ready
+from phasegate.rules.work_package import State
+
+
+def planned_cards(reader: Reader, feature: str) -> tuple[PackageCard, ...]:
+    """The packages of a feature, each with what it waits for and whether it could be dispatched now."""
+    plans = planned(reader, feature)
+    cards = package_cards(reader, feature)
+    waits_for = {name: one.waits_for for name, one in plans.items()}
+    can_start = ready(waits_for, {card.id: State(card.state) for card in cards})
+    return tuple(_with_plan(card, plans.get(card.id), card.id in can_start) for card in cards)
+
+
+def package_view(reader: Reader, wanted: str, feature: str | None) -> tuple[PackageCard, str]:
+    """One package with everything on record of it, and its document as it was loaded."""
+    found = find_package(reader, wanted, feature)
+    slug = found.package.feature_slug
+    card = next(card for card in planned_cards(reader, slug) if card.id == wanted)
+    return with_jobs(reader, card._replace(plan=found.package)), found.document
+
+
+def _with_plan(card: PackageCard, plan: Planned | None, is_ready: bool) -> PackageCard:
+    return card._replace(waits_for=tuple(sorted(plan.waits_for)) if plan else (), is_ready=is_ready)
