@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-long test-agents check format bench bench-peers lock traceability quick-profiles clean
+.PHONY: help demo test test-fast test-long test-agents check audit format dist bench bench-peers lock traceability quick-profiles clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -31,13 +31,16 @@ demo: $(VENV)/.runtime ## the product at work in a throw-away folder
 test: $(VENV)/.dev ## all tests but the long ones
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" --ignore=tests/agents
 
+test-fast: $(VENV)/.dev ## unit and property tests
+	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" tests/unit tests/property
+
 test-long: $(VENV)/.dev ## all tests, in the nightly profile
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents
 
 test-agents: $(VENV)/.dev ## the real agent programs against a stand-in model; installs them once
 	@$(BIN)/python tools/agent_tests.py -n $(WORKERS) -q
 
-check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability
+check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability, known vulnerabilities
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
@@ -46,6 +49,13 @@ check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability
 	@$(BIN)/phasegate template lint src/phasegate/prompts/templates/system
 	@$(BIN)/python tools/quick_profiles.py --check
 	@$(BIN)/python tools/traceability.py --check
+	@$(BIN)/python -m tools.audit_locks $(VENV)/audit --once-a-day
+
+audit: $(VENV)/.dev ## ask a vulnerability service about the locked packages
+	@$(BIN)/python -m tools.audit_locks $(VENV)/audit
+
+dist: $(VENV)/.dev ## build a release of HEAD, reproducibly: wheel, sdist, bill of materials, provenance
+	@$(BIN)/python -m tools.release dist
 
 format: $(VENV)/.dev ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .
@@ -65,7 +75,7 @@ quick-profiles: $(VENV)/.dev ## write the part of the profiles that `init` reads
 
 lock: ## resolve the locked requirements anew
 	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet pip-tools
-	@cd requirements && for f in build runtime dev; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
+	@cd requirements && for f in build runtime dev audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
 	  --allow-unsafe --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o $$f.txt $$f.in; done
 
 clean: ## remove what make made
