@@ -48,6 +48,7 @@ check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability
 	@$(BIN)/phasegate agent-file check src/phasegate/prompts/agent_files
 	@$(BIN)/phasegate template lint src/phasegate/prompts/templates/system
 	@$(BIN)/python tools/quick_profiles.py --check
+	@$(BIN)/python tools/house.py
 	@$(BIN)/python tools/traceability.py --check
 	@$(BIN)/python -m tools.audit_locks $(VENV)/audit --once-a-day
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from bench.measure import Row, command, in_turn
 from phasegate.prompts.package_writer import Plan, write
-from phasegate.rules.tasks import Task, render
 from phasegate.rules.work_package import Deliverables, WorkPackage
 
 GOAL, GROWTH = 15, 13
@@ -74,16 +73,19 @@ def _specification() -> str:
 
 
 def _tasks() -> str:
-    return render([_task(number) for number in range(1, ITEMS + 1)])
+    return "\n".join(_task(number) for number in range(1, ITEMS + 1))
 
 
-def _task(number: int) -> Task:
+def _task(number: int) -> str:
     layer, index = divmod(number - 1, ITEMS // 4)
-    before = (f"{layer + 1}.{index}",) if index else ()
-    files = (f"src/part{number}/module.py", f"tests/part{number}/test_module.py")
-    return Task(
-        f"{layer + 1}.{index + 1}", f"Build part {number}", files, (f"FR-AREA-{number:03}",), "Make it so.", before
-    )
+    lines = [
+        f"- [ ] {layer + 1}.{index + 1} Build part {number}",
+        f"  - File: src/part{number}/module.py, tests/part{number}/test_module.py",
+        f"  - Spec: FR-AREA-{number:03}",
+        "  - Do: Make it so.",
+        *([f"  - Depends: {layer + 1}.{index}"] if index else []),
+    ]
+    return "\n".join([*lines, ""])
 
 
 def _package(number: int) -> str:

@@ -19,9 +19,9 @@ from phasegate.errors import StateConflict
 from phasegate.record.audit import verify
 from phasegate.record.holder import feature_holder
 from phasegate.record.lock import repository_lock
-from phasegate.workspace.saved_work import saved_work
 from support.caged import eventually, processes_with
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
+from support.git_project import saved_work
 
 BEGIN = ("run", TYPE, DESCRIPTION)
 SIGNALS = [signal.SIGINT, signal.SIGTERM]

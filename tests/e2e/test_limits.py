@@ -11,7 +11,7 @@ import pytest
 
 from phasegate.errors import ConfigError
 from phasegate.record.reader import read_store
-from phasegate.rules.spending import Caps, Spent, in_words, reached, spent_on
+from phasegate.rules.spending import Caps, Spent, in_words, reached
 from phasegate.rules.work_package import State
 from support import fake_claude
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, make_project, package
@@ -131,7 +131,6 @@ def test_spending_is_shown_in_plain_words() -> None:
     assert in_words(Spent(45_000, 1.234)) == "1.23 USD, 45 000 tokens"
     assert in_words(Spent(7, 0.0)) == "0.00 USD, 7 tokens"
     assert in_words(Spent(7, 0.0013)) == "0.0013 USD, 7 tokens"
-    assert spent_on([]) == Spent()
 
 
 # --- limits of a provider

@@ -18,7 +18,6 @@ from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import Move, move_refs
 from phasegate.workspace.repository import Repository
 from phasegate.workspace.repository_locks import repository_lock
-from phasegate.workspace.saved_work import saved_work
 from support.git_project import (
     SLUG,
     US,
@@ -26,6 +25,7 @@ from support.git_project import (
     git,
     make_checkout,
     make_repository,
+    saved_work,
     seen_in,
     show,
     take_over,

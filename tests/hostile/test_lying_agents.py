@@ -9,13 +9,13 @@ import pytest
 from phasegate.agents.port import AgentConfig, Ending, FinishedRun
 from phasegate.agents.table import harness_of
 from phasegate.checks.claims import Facts, false_claims
-from phasegate.checks.evidence import Evidence
 from phasegate.checks.manifest import gather_evidence
-from phasegate.rules.acceptance import RunFacts, reasons_against
 from phasegate.rules.answer import parse_answer
+from phasegate.rules.package_run import End
 from phasegate.rules.result import Response
 from support.agents import carry_out, reported
 from support.checkout import git, plan, repository, run_plainly, work_since
+from support.job_ends import judged_implementer
 from support.tasks import make_task
 
 QUICK = plan(commands={"test": "echo '1 passed in 0.01s'"})
@@ -93,15 +93,15 @@ def test_exit_status_and_answer_must_agree(folder: Path, end: str, status: int |
     assert evidence.passed, "control: the work itself is good"
     report = reported(harness_of("scripted"), make_task(folder, AgentConfig("liar")), finished)
     assert (report.ending is Ending.COMPLETED) is (status == 0)
-    facts = RunFacts(exit_status=finished.exit_status, response_success=success, manifest_passed=evidence.passed)
-    assert reasons_against(facts)
+    ended = judged_implementer(report, finished)
+    assert ended.end is not End.DONE
+    assert ended.reason
 
 
 @pytest.mark.demand("D7.g")
 def test_an_honest_agent_passes(folder: Path) -> None:
     base = git(folder, "rev-parse", "HEAD")
     finished = play(folder, f'{HONEST}, {{ result = "success" }}')
-    evidence: Evidence = gather_evidence(QUICK, work_since(folder, base), run_plainly)
-    success = response(finished).success
-    facts = RunFacts(exit_status=finished.exit_status, response_success=success, manifest_passed=evidence.passed)
-    assert reasons_against(facts) == ()
+    assert gather_evidence(QUICK, work_since(folder, base), run_plainly).passed
+    report = reported(harness_of("scripted"), make_task(folder, AgentConfig("liar")), finished)
+    assert judged_implementer(report, finished).end is End.DONE

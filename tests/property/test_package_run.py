@@ -30,10 +30,17 @@ from phasegate.rules.package_run import (
     decide,
     fold,
 )
-from phasegate.rules.work_package import MOVES, State
+from phasegate.rules.work_package import State
 
 Path = tuple[Happened, ...]
 SEEN = "2026-01-01T00:00:00.000Z"
+MOVES = {
+    State.PLANNED: {State.DOING, State.BLOCKED},
+    State.DOING: {State.FOR_REVIEW, State.BLOCKED},
+    State.FOR_REVIEW: {State.DONE, State.DOING, State.BLOCKED},
+    State.BLOCKED: {State.PLANNED, State.DOING},
+    State.DONE: set(),
+}
 
 
 def answers(run: Run) -> Iterator[Happened]:

@@ -8,9 +8,7 @@ from itertools import pairwise, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from phasegate.errors import StateConflict
 from phasegate.prompts.front_matter import read_document, read_yaml
 from phasegate.prompts.package_reader import read
 from phasegate.prompts.package_writer import write
@@ -21,47 +19,10 @@ from phasegate.rules.front_matter import Malformed
 from phasegate.rules.planning import plan_packages
 from phasegate.rules.scope import Scope
 from phasegate.rules.spec_annotations import read_spec
-from phasegate.rules.tasks import Task, parse, render
-from phasegate.rules.work_package import Mover, State, WorkPackage, move, problems, split
+from phasegate.rules.tasks import Task, parse
+from phasegate.rules.work_package import WorkPackage, problems, split
 from support.packages import LINES, PATHS, login_plan, work_packages
-
-
-class PackageLife(RuleBasedStateMachine):
-    """Any mover tries any change at any time; only the way through a review leads to DONE."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.state = State.PLANNED
-        self.was = [State.PLANNED]
-
-    @rule(to=st.sampled_from(State), by=st.sampled_from(Mover))
-    def try_to_move(self, to: State, by: Mover) -> None:
-        try:
-            self.state = move(self.state, to, by)
-        except StateConflict:
-            return
-        assert by is not Mover.AGENT
-        self.was.append(to)
-
-    @precondition(lambda self: self.state is State.DONE)
-    @rule(to=st.sampled_from(State), by=st.sampled_from(Mover))
-    def leave_done(self, to: State, by: Mover) -> None:
-        with pytest.raises(StateConflict):
-            move(self.state, to, by)
-
-    @invariant()
-    def done_comes_only_from_review(self) -> None:
-        for before, after in pairwise(self.was):
-            assert before is not after
-            assert before is not State.DONE
-            assert after is not State.DONE or before is State.FOR_REVIEW
-            assert after is not State.FOR_REVIEW or before is State.DOING
-            assert after is not State.PLANNED or before is State.BLOCKED
-
-
-@pytest.mark.demand("D5.d", "D5.e")
-def test_no_sequence_of_attempts_reaches_a_forbidden_state() -> None:
-    run_state_machine_as_test(PackageLife)
+from support.task_lists import render
 
 
 @pytest.mark.demand("D2.d")

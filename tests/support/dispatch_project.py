@@ -19,8 +19,7 @@ from phasegate.engine.project import Project, open_project, opened_store
 from phasegate.record.audit import verify
 from phasegate.record.reader import read_store
 from phasegate.record.rows import Job, Package
-from phasegate.workspace.saved_work import saved_work
-from support.git_project import git, make_repository
+from support.git_project import git, make_repository, saved_work
 
 SLUG = "001-user-login"
 FEATURE, WP01 = f"feat/{SLUG}", f"feat/{SLUG}-WP01"

@@ -28,9 +28,8 @@ from phasegate.rules.feature_events import Happened
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.phase import Work, phase_of, required_artifacts
 from phasegate.rules.workflow import WORKFLOWS
-from phasegate.workspace.saved_work import saved_work
 from support.dispatch_project import Done, Step, Turn, turn
-from support.git_project import git, make_repository
+from support.git_project import git, make_repository, saved_work
 
 DESCRIPTION = "Say bye to people"
 SLUG = "001-say-bye-to-people"

@@ -14,7 +14,8 @@ from phasegate.workspace.checkout_making import Terms
 from phasegate.workspace.git import Identity
 from phasegate.workspace.harvest import Harvest, harvest
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.repository import Repository, open_repository
+from phasegate.workspace.refs import SAVED
+from phasegate.workspace.repository import Repository, open_repository, read_refs
 
 SLUG = "001-user-login"
 AGENT = Identity("scripted", "scripted@agents.invalid")
@@ -53,6 +54,11 @@ def make_repository(folder: Path, files: Mapping[str, str | bytes] = FILES) -> R
     git(folder, "add", "-A", "--force")
     git(folder, "commit", "-qm", "Begin")
     return open_repository(folder)
+
+
+def saved_work(repository: Repository, name: str) -> dict[str, str]:
+    """The refs under which work of a checkout was kept, each with its commit."""
+    return read_refs(repository, f"{SAVED}{name}")
 
 
 def make_checkout(repository: Repository, work: str = "WP01", agent_index: int | None = None) -> Checkout:

@@ -31,11 +31,6 @@ class Holding(NamedTuple):
     gaps: tuple[str, ...] = ()
 
 
-def probe() -> dict[Level, Holding]:
-    """What holds here, by trying each level with a real job."""
-    return {level: holding(level) for level in Level}
-
-
 def choose(wanted: Level | None, needs_network: bool) -> Level:
     """The wanted level, or a refusal; when none is named, the strongest that holds and that the network need allows."""
     if wanted is not None:

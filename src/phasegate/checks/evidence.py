@@ -56,10 +56,6 @@ class Evidence(msgspec.Struct, frozen=True):
         return tuple(check for check in self.checks if check.outcome is Outcome.FAILED)
 
     @property
-    def not_asked(self) -> tuple[Check, ...]:
-        return tuple(check for check in self.checks if check.outcome is Outcome.NOT_ASKED)
-
-    @property
     def fault(self) -> Fault | None:
         """The transient fault behind all failures, if another try may mend every one of them; None if it cannot."""
         faults = [check.fault for check in self.failures]

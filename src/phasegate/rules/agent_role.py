@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from phasegate.errors import ConfigError
 from phasegate.rules.agent_file import PROMPTS, PROTOCOL, Section
+from phasegate.rules.block import render_status
 from phasegate.rules.next_steps import own_review
 from phasegate.rules.template import fill_all
 from phasegate.rules.workflow import invalid_phases, is_printable
@@ -58,7 +59,7 @@ def section_for(role: Role, texts: Mapping[str, str]) -> Section:
     if role.kind is Kind.ORCHESTRATOR:
         return Section(PROTOCOL, texts["prompt-emission-protocol"])
     if role.kind is Kind.SUB_AGENT:
-        return Section(PROMPTS, fill_all(texts["sub-agent"], {"TASK": role.task, "PARENT": role.parent}))
+        return Section(PROMPTS, fill_all(texts["sub-agent"], {"STATUS": _status(role), "PARENT": role.parent}))
     if role.outside_workflows:
         return Section(PROMPTS, texts["discover-orchestrator"])
     if not role.phases:
@@ -68,6 +69,14 @@ def section_for(role: Role, texts: Mapping[str, str]) -> Section:
     return Section(
         PROMPTS, fill_all(texts["phase-agent"], {"COMMANDS": keys, "BLOCKS": "\n".join(blocks).rstrip("\n")})
     )
+
+
+def _status(role: Role) -> str:
+    try:
+        return render_status(role.task, role.parent).rstrip("\n")
+    except ValueError as error:
+        hint = "leave the words `complete. Returning results to` to the block"
+        raise ConfigError(f"`task: {role.task}` and `parent: {role.parent}` make no status block", hint) from error
 
 
 def _entries(lines: Sequence[str]) -> dict[str, list[str]]:

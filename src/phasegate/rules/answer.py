@@ -6,7 +6,7 @@ The grammar is docs/reference/answers.md. Whatever is unclear is a no.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 import msgspec
@@ -63,14 +63,6 @@ def parse_answer(text: str, phase: str, *, truncated: bool = False) -> Answer:
         truncated=bool(reading.cut_off),
         warnings=tuple(_warnings(reading)),
     )
-
-
-def only_planned(
-    statuses: Mapping[str, TaskStatus], planned: Collection[str]
-) -> tuple[dict[str, TaskStatus], tuple[str, ...]]:
-    """The statuses of tasks that the plan has, and a warning for each other one (C08)."""
-    known = {task_id: status for task_id, status in statuses.items() if task_id in planned}
-    return known, tuple(f"task {task_id} is not in the plan: ignored" for task_id in statuses if task_id not in known)
 
 
 def blockers_in(text: str) -> tuple[str, ...]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class Spent(NamedTuple):
@@ -30,22 +29,6 @@ def reached(caps: Caps, run: Spent, total: Spent) -> tuple[str, str] | None:
     if total.cost_usd >= caps.total_cost_usd:
         return f"all features have used {total.cost_usd:.2f} of {caps.total_cost_usd:g} USD", "total_cost_usd"
     return None
-
-
-class Spender(Protocol):
-    """A job, as far as it costs something."""
-
-    @property
-    def tokens(self) -> int: ...
-
-    @property
-    def cost_usd(self) -> float: ...
-
-
-def spent_on(jobs: Iterable[Spender]) -> Spent:
-    """What these jobs used together."""
-    used = [(job.tokens, job.cost_usd) for job in jobs]
-    return Spent(sum(tokens for tokens, _ in used), sum(cost_usd for _, cost_usd in used))
 
 
 def in_words(spent: Spent) -> str:

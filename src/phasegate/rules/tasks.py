@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from itertools import groupby
 from typing import NamedTuple
@@ -253,22 +253,6 @@ def _dependency_findings(tasks: dict[str, Task], lines: dict[str, int]) -> Itera
                 yield Finding(lines[task.id], "dangling-dependency", message)
     for cycle in find_cycles({task.id: task.depends for task in tasks.values()}):
         yield Finding(lines[cycle[0]], "cycle", f"tasks wait for each other: {' -> '.join(cycle)}")
-
-
-def render(tasks: Sequence[Task]) -> str:
-    """Checkbox lines that `parse` reads back as the same tasks."""
-    blocks = []
-    for layer, group in groupby(tasks, key=lambda task: task.layer):
-        blocks.append(f"## {layer.value}. {layer.name.capitalize()}\n")
-        blocks += [_render_task(task) for task in group]
-    return "\n".join(blocks)
-
-
-def _render_task(task: Task) -> str:
-    fields = {"File": _join(task.files), "Spec": _join(task.spec), "Do": task.do, "Depends": _join(task.depends)}
-    lines = [f"- [{'x' if task.done else ' '}] {task.id} {task.title}"]
-    lines += [f"  - {label}: {value}" for label, value in fields.items() if value]
-    return "\n".join([*lines, ""])
 
 
 def _join(values: Iterable[str]) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from phasegate.errors import StateConflict
 from phasegate.rules.finding import shown
 from phasegate.rules.glob import is_pattern
 from phasegate.rules.own_folders import OWN_FOLDERS
@@ -118,39 +117,6 @@ class State(StrEnum):
     FOR_REVIEW = "FOR_REVIEW"
     DONE = "DONE"
     BLOCKED = "BLOCKED"
-
-
-class Mover(Enum):
-    """Who wants a state changed."""
-
-    ENGINE = "engine"
-    PERSON = "person"
-    AGENT = "agent"
-
-
-MOVES: Mapping[State, frozenset[State]] = {
-    State.PLANNED: frozenset((State.DOING, State.BLOCKED)),
-    State.DOING: frozenset((State.FOR_REVIEW, State.BLOCKED)),
-    State.FOR_REVIEW: frozenset((State.DONE, State.DOING, State.BLOCKED)),
-    State.BLOCKED: frozenset((State.PLANNED, State.DOING)),
-    State.DONE: frozenset(),
-}
-
-
-def may_move(state: State, to: State, by: Mover) -> bool:
-    """Whether a change of state is one of those that exist. Agents change none: the evidence about them does (D5)."""
-    return by is not Mover.AGENT and to in MOVES[state]
-
-
-def move(state: State, to: State, by: Mover) -> State:
-    """The new state, or a `StateConflict`."""
-    if may_move(state, to, by):
-        return to
-    options = ", ".join(sorted(MOVES[state])) or "nothing"
-    raise StateConflict(
-        f"a work package cannot go from {state} to {to} by the {by.value}",
-        "agents do not change states" if by is Mover.AGENT else f"from {state} it can go to: {options}",
-    )
 
 
 def split(items: Sequence[T], parts: int) -> tuple[tuple[T, ...], ...]:

@@ -154,13 +154,6 @@ def _replaced(record: Record) -> StateConflict:
     return StateConflict(f"{record.folder} is not the folder that was made", "move it away, and dispatch again")
 
 
-def start_of(checkout: Checkout) -> Start:
-    """The state in which we left a checkout."""
-    repository, record = checkout.repository, checkout.record
-    data = (records_folder(repository, checkout.assignment.name) / "index").read_bytes()
-    return start_from(data, record, repository)
-
-
 def start_from(index: bytes, record: Record, repository: Repository) -> Start:
     snapshot = read_snapshot(index, repository.hash_name)
     return Start(snapshot, record.stamp_ns, repository.hash_name, frozenset(record.set_aside))

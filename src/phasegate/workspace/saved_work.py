@@ -98,8 +98,3 @@ def _keep(repository: Repository, name: str, commit: str) -> str:
     if moved is not None:
         raise StateConflict(f"{ref} was made by somebody else", "try again")
     return ref
-
-
-def saved_work(repository: Repository, name: str) -> dict[str, str]:
-    """The refs under which work of a checkout was kept, each with its commit."""
-    return read_refs(repository, f"{SAVED}{name}")

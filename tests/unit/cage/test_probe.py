@@ -10,7 +10,7 @@ import pytest
 
 from phasegate.cage import probe as probing
 from phasegate.cage.level import Level
-from phasegate.cage.probe import Holding, choose, probe
+from phasegate.cage.probe import Holding, choose, holding
 from phasegate.errors import EnvironmentUnavailable
 
 
@@ -55,8 +55,8 @@ def test_a_configured_level_is_never_weakened(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_level_none_always_holds_and_says_that_it_enforces_nothing() -> None:
-    assert probe()[Level.NONE].holds
-    assert "nothing is enforced" in probe()[Level.NONE].gaps[0]
+    assert holding(Level.NONE).holds
+    assert "nothing is enforced" in holding(Level.NONE).gaps[0]
 
 
 def test_a_machine_without_bubblewrap_says_so(tmp_path: Path) -> None:
@@ -69,8 +69,13 @@ def test_a_machine_without_bubblewrap_says_so(tmp_path: Path) -> None:
 
 def probed(path: str, home: Path) -> list[str]:
     """What a new process with this PATH says about each level."""
-    code = "for found in probe().values(): print(found.level, found.holds, found.why_not)"
-    argv = [sys.executable, "-c", f"from phasegate.cage.probe import probe\n{code}"]
+    code = """if True:
+        from phasegate.cage.level import Level
+        from phasegate.cage.probe import holding
+        for found in map(holding, Level):
+            print(found.level, found.holds, found.why_not)
+    """
+    argv = [sys.executable, "-c", code]
     env = {"PATH": path, "HOME": str(home)}
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
 

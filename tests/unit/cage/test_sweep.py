@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,35 +21,6 @@ def victim() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "60"], env={"PHASEGATE_JOB": "of-somebody-else"}) as process:
         yield process
         process.kill()
-
-
-def test_a_process_is_known_by_its_number_start_and_boot(victim: subprocess.Popen[bytes]) -> None:
-    identity = sweep.identify(victim.pid)
-    assert identity is not None
-    assert identity.is_alive()
-    assert not identity._replace(started_ticks=identity.started_ticks - 1).is_alive()
-    assert not identity._replace(boot="another").is_alive()
-    victim.kill()
-    victim.wait()
-    assert not identity.is_alive()
-    assert sweep.identify(victim.pid) is None
-
-
-def test_a_dead_process_that_nobody_noticed_is_not_alive() -> None:
-    child = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert sweep.identify(child.pid) is None
-    child.wait()
-
-
-def test_a_stranger_who_got_a_recorded_number_is_not_signalled(victim: subprocess.Popen[bytes]) -> None:
-    recorded = sweep.identify(victim.pid)
-    assert recorded is not None
-    stale = recorded._replace(started_ticks=recorded.started_ticks - 100)
-    assert not sweep.end(stale)
-    assert victim.poll() is None
-    assert sweep.end(recorded)  # the control: the right identity does end it
-    assert victim.wait() == -9
 
 
 def test_only_processes_with_this_jobs_tag_are_ended(victim: subprocess.Popen[bytes]) -> None:

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from phasegate import check_block, next_steps, resolve_display_name
+from phasegate.errors import ConfigError
 from phasegate.prompts.agent_files import due_section, shipped_files
 from phasegate.rules.agent_file import Section, read_agent_file
 from phasegate.rules.agent_role import Kind
@@ -158,6 +159,11 @@ def test_a_sub_agent_reports_its_task_to_its_parent_and_offers_no_menu() -> None
     (block,) = FENCES.findall(text)
     assert parse_status(block) == ("Symptom analysis", "tracing-orchestrator")
     assert "[1]" not in text
+
+
+def test_words_that_could_be_read_in_two_ways_make_no_status_block() -> None:
+    with pytest.raises(ConfigError, match="no status block"):
+        section("role: sub-agent\nparent: C\ntask: A complete. Returning results to B")
 
 
 @pytest.mark.demand("N10.a")

@@ -6,7 +6,7 @@ import pytest
 
 import phasegate
 from phasegate.errors import ConfigError
-from phasegate.rules.answer import Answer, blockers_in, only_planned, parse_answer
+from phasegate.rules.answer import Answer, blockers_in, parse_answer
 
 PASS = "<review>PASS</review>"
 ALL = ["PASS", "NEEDS_REVISION", "NEEDS_CHANGES", "REJECTED", "MAJOR_ISSUES"]
@@ -533,14 +533,6 @@ def test_a_task_that_is_completed_and_failed_has_failed(said: tuple[str, ...]) -
     answer = parse_answer("\n".join(task("1.1", status) for status in said), "implement")
     assert answer.task_statuses == {"1.1": "FAILED"}
     assert answer.warnings == ("task 1.1 is COMPLETED and FAILED: FAILED counts",)
-
-
-@pytest.mark.demand("P6.b")
-def test_a_task_that_the_plan_does_not_have_is_ignored_with_a_warning() -> None:
-    answer = parse_answer(f"{task('1.1', 'COMPLETED')}\n{task('9.9', 'COMPLETED')}", "implement")
-    known, warnings = only_planned(answer.task_statuses, ["1.1", "1.2"])
-    assert known == {"1.1": "COMPLETED"}
-    assert warnings == ("task 9.9 is not in the plan: ignored",)
 
 
 # What people and later prompts see

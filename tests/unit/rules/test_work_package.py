@@ -2,57 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 
-from phasegate.errors import StateConflict
 from phasegate.rules.dependencies import needs, overlapping, plan_problems, ready, waves
 from phasegate.rules.work_package import (
     Checks,
     Deliverables,
-    Mover,
     State,
     WorkPackage,
-    may_move,
-    move,
     problems,
     slug_is_safe,
     split,
 )
 from support.packages import LOGIN_FORM, minimal
-
-ALLOWED = {
-    ("PLANNED", "DOING"),
-    ("DOING", "FOR_REVIEW"),
-    ("FOR_REVIEW", "DONE"),
-    ("FOR_REVIEW", "DOING"),
-    ("PLANNED", "BLOCKED"),
-    ("DOING", "BLOCKED"),
-    ("FOR_REVIEW", "BLOCKED"),
-    ("BLOCKED", "PLANNED"),
-    ("BLOCKED", "DOING"),
-}
-
-
-@pytest.mark.demand("D5.a", "D5.b", "D5.c", "D5.d")
-@pytest.mark.parametrize("mover", [Mover.ENGINE, Mover.PERSON])
-@pytest.mark.parametrize(("state", "to"), list(product(State, State)))
-def test_only_the_listed_changes_of_state_exist(state: State, to: State, mover: Mover) -> None:
-    assert may_move(state, to, mover) is ((state.value, to.value) in ALLOWED)
-    if (state.value, to.value) in ALLOWED:
-        assert move(state, to, mover) is to
-    else:
-        with pytest.raises(StateConflict, match=f"from {state} to {to}"):
-            move(state, to, mover)
-
-
-@pytest.mark.demand("D5.e")
-@pytest.mark.parametrize(("state", "to"), list(product(State, State)))
-def test_an_agent_moves_no_package_anywhere(state: State, to: State) -> None:
-    assert not may_move(state, to, Mover.AGENT)
-    with pytest.raises(StateConflict):
-        move(state, to, Mover.AGENT)
 
 
 @pytest.mark.demand("D11.a")

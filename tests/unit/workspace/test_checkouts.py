@@ -22,7 +22,6 @@ from phasegate.workspace.checkout_lifecycle import (
 )
 from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, finish_merge, prepare_merge
 from phasegate.workspace.repository import Repository, open_repository
-from phasegate.workspace.saved_work import saved_work
 from support.git_project import (
     AGENT,
     FILES,
@@ -33,6 +32,7 @@ from support.git_project import (
     git,
     make_checkout,
     make_repository,
+    saved_work,
     seen_in,
     show,
     take_over,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.checkout import start_of
+from phasegate.workspace.checkout import records_folder, start_from
 from phasegate.workspace.disk import Limits, opened_folder
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.index_file import Snapshot
@@ -20,7 +20,8 @@ LOGIN = "src/login.py"
 def test_an_edit_in_the_same_tick_as_the_end_of_the_checkout_is_seen(tmp_path: Path) -> None:
     """Its times are those on record, and its size too: only that they are not older than the checkout tells."""
     checkout = make_checkout(make_repository(tmp_path / "project"))
-    path, start = checkout.folder / LOGIN, start_of(checkout)
+    index = records_folder(checkout.repository, checkout.assignment.name) / "index"
+    path, start = checkout.folder / LOGIN, start_from(index.read_bytes(), checkout.record, checkout.repository)
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.write(b"#" * size)
