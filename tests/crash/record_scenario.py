@@ -82,6 +82,11 @@ def one_job(folder: Path, location: Location, store: Store, trails: Trails, id_:
     store.append_now(FEATURE, TS, [job_ended(job), trail_sealed(seal)])
     acknowledge(folder, f"ended {id_}")
     trails.forget(id_)
+    trails.open_again(seal)
+    trails.write(id_, TS, wrote(entries))
+    acknowledge(folder, f"entry {id_} {entries}")
+    store.append_now(FEATURE, TS, [trail_sealed(trails.close(id_))])
+    trails.forget(id_)
 
 
 def scenario(folder: Path, run: str) -> None:
@@ -136,8 +141,9 @@ def every_step(folder: Path, template: Path, run: str, until: Callable[[Path], b
     return copy
 
 
-def has_torn_trail(folder: Path) -> bool:
-    return any(not path.read_bytes().endswith(b"\n") for path in location_in(folder).trails.glob("*/*.jsonl"))
+def has_torn_entry(folder: Path) -> bool:
+    logs = folder.glob("state/phasegate/heads/*/open-trails-*.log")
+    return any(not log.read_bytes().rstrip(b"\0").endswith(b"\n") for log in logs)
 
 
 def forever(folder: Path) -> None:
@@ -168,7 +174,7 @@ if __name__ == "__main__":
         case "steps":
             every_step(target, target / "template", "a")
         case "resume":
-            torn = every_step(target, target / "template", "a", until=has_torn_trail)
+            torn = every_step(target, target / "template", "a", until=has_torn_entry)
             every_step(target, torn, "b")
         case "forever":
             forever(target)

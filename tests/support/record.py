@@ -13,6 +13,8 @@ from phasegate.record.location import Location
 from phasegate.record.row_events import job_ended, job_started, package_changed, trail_sealed
 from phasegate.record.rows import Event, Job, Package
 from phasegate.record.store import Store, open_store
+from phasegate.record.trail_log import log_files, read_log
+from phasegate.record.trail_reader import Fields, read_job
 from phasegate.record.trails import Trails
 from phasegate.rules.chain import Entry, Link
 from phasegate.rules.trail import Action, Done, Source
@@ -73,6 +75,17 @@ def make_record(location: Location, *, entries: int = 8, trail_lines: int = 6) -
 
 def trail_of(location: Location, job: str = "job-a") -> Path:
     return location.trails / FEATURE / f"{job}.jsonl"
+
+
+def entries_of(location: Location, job: str = "job-a") -> list[Fields]:
+    """The entries of a trail, open or closed."""
+    return read_job(location, job, FEATURE)[1]
+
+
+def open_content(store: Store, job: str) -> bytes:
+    """What the log outside holds of an open trail."""
+    trails = [trail for log in log_files(store.heads.folder) for trail in read_log(log)]
+    return next(trail.content for trail in trails if trail.job == job)
 
 
 def read_links(location: Location) -> list[Link]:

@@ -1,4 +1,4 @@
-"""The trails in `audit verify`: each against its end in the journal, or, while unfinished, against the log outside."""
+"""The trails in `audit verify`: a closed one against its seal in the journal, an open one against the log outside."""
 
 from __future__ import annotations
 
@@ -9,112 +9,115 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.record.finding import Findings
+import msgspec
+
 from phasegate.record.location import Location
-from phasegate.record.lock import is_held
-from phasegate.record.recovery import Key, key_of, read_spool, read_trail, spool_files
 from phasegate.record.rows import Seal
-from phasegate.record.spool import Spooled, compare
-from phasegate.record.trails import trail_path
-from phasegate.rules.trail import origin, read_lines
+from phasegate.record.trail_files import Key, read_trail
+from phasegate.record.trail_log import OpenTrail, log_files, read_log
+from phasegate.rules.trail import Reading, hash_of_line, origin, read_lines
 from phasegate.rules.visible_text import visible
 
 
-class Seen(NamedTuple):
-    """What there was before the journal was read: trails, logs with the trails they hold, and what is neither."""
+class Problem(msgspec.Struct, frozen=True):
+    """Something that is not as it was written: where, and why."""
 
-    files: frozenset[Key]
+    where: str
+    why: str
+
+
+class Findings:
+    """Problems and notes, in the order in which they are to be read."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+
+    def add(self, where: str, why: str) -> None:
+        self.problems.append(Problem(where, why))
+
+    def add_first(self, where: str, why: str) -> None:
+        self.problems.insert(0, Problem(where, why))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class Seen(NamedTuple):
+    """What there was before the journal was read: files of trails, what is none, and the open trails in the logs."""
+
+    files: dict[Key, Reading]
     strangers: tuple[Path, ...]
-    spools: dict[Path, frozenset[Key]]
+    open_trails: dict[Key, OpenTrail]
 
 
 def look_at_trails(location: Location, outside: Path) -> Seen:
-    """Which trails there are, and then which of them are unfinished.
+    """What the files of trails hold, and then which trails are open.
 
-    In this order, and before the journal is read: so a trail that no log holds has its end in the journal already, even
-    while others write.
+    In this order, and before the journal is read: so a file that no log holds has its seal in the journal already,
+    even while others write.
     """
-    files, strangers = set(), []
+    files, strangers = {}, []
     for folder, folders, names in os.walk(location.trails):
         here = Path(folder)
         for path in (here / name for name in names + (folders if here != location.trails else [])):
             if here.parent == location.trails and path.suffix == ".jsonl" and stat.S_ISREG(path.lstat().st_mode):
-                files.add((here.name, path.stem))
+                key = here.name, path.stem
+                files[key] = read_lines(read_trail(path), origin(*key))
             else:
                 strangers.append(path)
-    spools = {path: frozenset(map(key_of, read_spool(path))) for path in spool_files(outside)}
-    return Seen(frozenset(files), tuple(strangers), spools)
+    open_trails = [trail for path in log_files(outside) for trail in read_log(path)]
+    return Seen(files, tuple(strangers), {(trail.feature, trail.job): trail for trail in open_trails})
 
 
 def check_trails(
-    location: Location, seen: Seen, seals: Mapping[Key, Seal], jobs: AbstractSet[Key], findings: Findings
+    location: Location, seen: Seen, seals: Mapping[Key, Seal], ended: AbstractSet[Key], findings: Findings
 ) -> None:
-    """Check every trail that was seen, and every one that the journal or a log knows."""
+    """Check every trail that was seen, and every one that the journal or a log knows. `ended` are jobs."""
     for path in seen.strangers:
         findings.add(visible(str(path.relative_to(location.folder))), "is no trail")
-    for seal in seals.values():
-        _check_sealed(location, seal, findings)
-    for path, keys in seen.spools.items():
-        _check_unfinished(location, path, keys - seals.keys(), findings)
-    for key in sorted(seen.files.difference(seals, *seen.spools.values())):
-        why = "cannot be checked: the log outside holds no such trail" if key in jobs else "was added: no such job"
-        findings.add(_name(key, 1), why)
+    for key in sorted(seen.files.keys() | seals.keys() | seen.open_trails.keys()):
+        _check(key, seen.files.get(key), seals.get(key), seen.open_trails.get(key), findings)
+    for key in sorted(ended - seals.keys() - seen.open_trails.keys()):
+        findings.note(f"job {'/'.join(key)} has no trail: its process died too early, or the log outside was lost")
+
+
+def _check(key: Key, file: Reading | None, seal: Seal | None, open_: OpenTrail | None, findings: Findings) -> None:
+    """A trail that was closed, and perhaps opened again, is as its seal says; or as it is exported for the next one."""
+    if open_ and (broken := read_lines(open_.content, origin(*key)).broken):
+        findings.add(_name(key, broken.position), f"{broken.why}, in the log outside")
+    elif file and open_ and _is_exported(file, open_, seal):
+        return
+    elif seal:
+        _check_sealed(key, file, seal, findings)
+    elif file and open_:
+        line = file.broken.position if file.broken else min(file.lines, len(open_.lines)) + 1
+        findings.add(_name(key, line), "was not written here: the log outside holds the trail")
+    elif file:
+        findings.add(_name(key, 1), "was added: neither the journal nor the log outside has such a trail")
+
+
+def _is_exported(file: Reading, open_: OpenTrail, seal: Seal | None) -> bool:
+    """Whether a file holds the first lines of an open trail, and at least those that were sealed."""
+    if file.broken or file.torn_bytes or not (seal.lines if seal else 0) <= file.lines <= len(open_.lines):
+        return False
+    return not file.lines or hash_of_line(open_.lines[file.lines - 1]) == file.hash
 
 
 def _name(key: Key, line: int) -> str:
     return f"trail {visible('/'.join(key))} line {line}"
 
 
-def _check_sealed(location: Location, seal: Seal, findings: Findings) -> None:
-    key = seal.feature, seal.job
+def _check_sealed(key: Key, file: Reading | None, seal: Seal, findings: Findings) -> None:
     if not seal.witnessed:
         findings.note(f"trail {'/'.join(key)} was closed after its log outside was lost; until then it is unwitnessed")
-    path = trail_path(location, *key)
-    reading = read_lines(read_trail(path), origin(*key))
-    if reading.broken:
-        findings.add(_name(key, reading.broken.position), reading.broken.why)
-    elif reading.lines < seal.lines or not path.is_file():
-        findings.add(_name(key, reading.lines + 1), f"is missing: the journal says that there are {seal.lines} lines")
-    elif reading.lines > seal.lines or reading.torn_bytes:
+    if file is None:
+        findings.add(_name(key, 1), f"is missing: the journal says that there are {seal.lines} lines")
+    elif file.broken:
+        findings.add(_name(key, file.broken.position), file.broken.why)
+    elif file.lines < seal.lines:
+        findings.add(_name(key, file.lines + 1), f"is missing: the journal says that there are {seal.lines} lines")
+    elif file.lines > seal.lines or file.torn_bytes:
         findings.add(_name(key, seal.lines + 1), "was added after the trail was closed")
-    elif reading.hash != seal.hash:
+    elif file.hash != seal.hash:
         findings.add(_name(key, seal.lines), "is not the one that was written: its hash differs from the journal")
-
-
-def _check_unfinished(location: Location, path: Path, keys: AbstractSet[Key], findings: Findings) -> None:
-    """A trail is never ahead of its log: so it is read first, and the log after it."""
-    alive = _is_alive(path)
-    trails = {key: read_trail(trail_path(location, *key)) for key in keys}
-    for spooled in read_spool(path):
-        trail = trails.get(key_of(spooled))
-        if trail is None:
-            continue
-        if alive and len(trail) < spooled.base.bytes:  # the log was begun anew in between
-            trail = read_trail(trail_path(location, *key_of(spooled)))[: spooled.base.bytes + len(spooled.added)]
-        _check_open(trail, spooled, alive, findings)
-
-
-def _is_alive(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True  # its process ends in this very moment
-    try:
-        return is_held(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _check_open(trail: bytes, spooled: Spooled, alive: bool, findings: Findings) -> None:
-    """An unfinished trail may lack the last batch if its process died, and must lack nothing else."""
-    key = key_of(spooled)
-    whole_bytes, torn_bytes, missing, broken = compare(trail, spooled)
-    if broken:
-        findings.add(_name(key, broken.position), broken.why)
-    elif alive or not (missing or torn_bytes):
-        return
-    elif len(missing) <= spooled.last_batch_bytes:
-        findings.note(f"trail {'/'.join(key)}: its end was torn by a crash; the next run completes it")
-    else:
-        line = trail[:whole_bytes].count(b"\n") + 1
-        findings.add(_name(key, line), "is missing; the log outside holds it, and the next run puts it back")

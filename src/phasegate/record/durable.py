@@ -78,16 +78,20 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
         os.close(folder)
 
 
-def replace_at(folder: int, name: str, data: bytes, mode: int) -> None:
-    """Replace a file in an open folder at once and for good. What stands under the name is never followed or opened."""
+def replace_at(folder: int, name: str, data: bytes, mode: int, aside: int | None = None) -> None:
+    """Replace a file in an open folder at once and for good. What stands under the name is never followed or opened.
+
+    It is written under another name first, in the folder `aside` if there is to be no such name in this one.
+    """
     temporary = f"{_PREFIX}{os.getpid()}-{next(_numbers)}{_SUFFIX}"
-    descriptor = _create(folder, temporary, mode)
+    first = folder if aside is None else aside
+    descriptor = _create(first, temporary, mode)
     try:
         write_all(descriptor, data)
         os.fsync(descriptor)
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(temporary, name, src_dir_fd=first, dst_dir_fd=folder)
     except BaseException:
-        os.unlink(temporary, dir_fd=folder)
+        os.unlink(temporary, dir_fd=first)
         raise
     finally:
         os.close(descriptor)

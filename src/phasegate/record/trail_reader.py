@@ -1,14 +1,18 @@
-"""The trails, for people: which there are, and what is in one."""
+"""The trails, for people: which there are, closed or open, and what is in one."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 
 from phasegate.errors import ConfigError
+from phasegate.record.heads import outside_folder
 from phasegate.record.location import Location
-from phasegate.record.recovery import Key, read_trail, trail_files
+from phasegate.record.reader import read_store
+from phasegate.record.trail_files import Key, read_trail, trail_files
+from phasegate.record.trail_log import log_files, read_log
 from phasegate.rules.visible_text import visible
 
 Fields = dict[str, object]
@@ -27,19 +31,20 @@ class TrailSummary(msgspec.Struct, frozen=True):
 
 def list_trails(location: Location, feature: str | None = None) -> list[TrailSummary]:
     """The trails of a feature, or of all, oldest first."""
-    keys = [key for key in trail_files(location) if feature in (None, key[0])]
-    return sorted((_summary(location, key) for key in keys), key=lambda trail: (trail.first_ts, trail.job))
+    trails = {key: lines for key, lines in _all_trails(location).items() if feature in (None, key[0])}
+    return sorted((_summary(*trail) for trail in trails.items()), key=lambda trail: (trail.first_ts, trail.job))
 
 
 def read_job(location: Location, job: str, feature: str | None = None) -> tuple[Key, list[Fields]]:
     """The entries of one job's trail; the beginning of its id is enough if only one begins so."""
-    keys = [key for key in trail_files(location) if key[1].startswith(job) and feature in (None, key[0])]
+    trails = _all_trails(location)
+    keys = [key for key in trails if key[1].startswith(job) and feature in (None, key[0])]
     exact = [key for key in keys if key[1] == job]
     found = exact or keys
     if len(found) != 1:
         why = f"{len(found)} trails begin" if found else "no trail begins"
         raise ConfigError(f"{why} with job '{visible(job[:120])}'", "`phasegate audit show` lists them")
-    return found[0], _entries(location, found[0])
+    return found[0], _entries(trails[found[0]])
 
 
 def job_logs(location: Location, job: str) -> list[Path]:
@@ -48,8 +53,19 @@ def job_logs(location: Location, job: str) -> list[Path]:
     return [log.relative_to(location.root) for log in logs if log.is_file() and log.stat().st_size]
 
 
-def _entries(location: Location, key: Key) -> list[Fields]:
-    return [_entry(line) for line in read_trail(trail_files(location)[key]).splitlines()]
+def _all_trails(location: Location) -> dict[Key, bytes | Path]:
+    """Every trail: its file, or what the log outside holds of it while it is open."""
+    trails: dict[Key, bytes | Path] = dict(trail_files(location))
+    with read_store(location) or nullcontext() as reader:
+        logs = log_files(outside_folder(location, reader.store_id)) if reader else []
+    for trail in (trail for log in logs for trail in read_log(log)):
+        trails[trail.feature, trail.job] = trail.content
+    return trails
+
+
+def _entries(trail: bytes | Path) -> list[Fields]:
+    content = trail if isinstance(trail, bytes) else read_trail(trail)
+    return [_entry(line) for line in content.splitlines()]
 
 
 def _entry(line: bytes) -> Fields:
@@ -60,8 +76,8 @@ def _entry(line: bytes) -> Fields:
     return fields
 
 
-def _summary(location: Location, key: Key) -> TrailSummary:
-    entries = _entries(location, key)
+def _summary(key: Key, trail: bytes | Path) -> TrailSummary:
+    entries = _entries(trail)
     first, last = (entries[0], entries[-1]) if entries else ({}, {})
     return TrailSummary(
         *key, len(entries), str(first.get("ts", "")), str(last.get("ts", "")), str(last.get("action", "unreadable"))

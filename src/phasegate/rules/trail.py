@@ -109,6 +109,11 @@ def bind(previous: str, unbound: bytes) -> Written:
     return Written(body + _HASH_KEY + digest.encode() + b'"}\n', digest)
 
 
+def hash_of_line(line: bytes) -> str:
+    """The hash that a line of a trail ends with."""
+    return line.rstrip(b"\n")[-_HASH_LENGTH - 2 : -2].decode()
+
+
 def _to_json(record: dict[str, Value]) -> bytes:
     """JSON in ASCII: no reader finds a line end, or a terminal a command, in what an agent wrote."""
     try:
@@ -137,7 +142,7 @@ def read_lines(data: bytes, previous: str) -> Reading:
         why = _why_bad(line, previous)
         if why:
             return Reading(count - 1, 0, previous, len(torn), Break(count, why))
-        previous = line[-_HASH_LENGTH - 2 : -2].decode()
+        previous = hash_of_line(line)
     return Reading(count, len(whole) + len(newline), previous, len(torn), None)
 
 

@@ -16,22 +16,34 @@ import pytest
 
 from phasegate.doors.cli import run
 from phasegate.errors import EnvironmentUnavailable, StateConflict
-from phasegate.record import group_commit, spool
+from phasegate.record import group_commit, trail_log
 from phasegate.record import trails as trails_module
 from phasegate.record.audit import verify
 from phasegate.record.group_commit import GroupCommit, _taken
 from phasegate.record.location import Location
 from phasegate.record.recovery import Recovery, recover
-from phasegate.record.row_events import job_started, trail_sealed
+from phasegate.record.row_events import job_ended, job_started, trail_sealed
 from phasegate.record.rows import Job
+from phasegate.record.store import Store
+from phasegate.record.trail_reader import list_trails
 from phasegate.record.trails import Trails
 from phasegate.rules.trail import Action, Done, Source
-from support.record import FEATURE, TS, make_record, make_repository, open_record, run_job, trail_of, wrote
+from support.record import FEATURE, TS, entries_of, make_record, make_repository, open_record, run_job, trail_of, wrote
 
 
 @pytest.fixture
 def location(tmp_path: Path) -> Location:
     return make_repository(tmp_path)
+
+
+def begin(store: Store, trails: Trails, job: str) -> None:
+    store.append_now(FEATURE, TS, [job_started(Job(FEATURE, job, "WP01", "06", 1, "x", TS))])
+    trails.open(FEATURE, job)
+
+
+def end(store: Store, trails: Trails, job: str) -> None:
+    store.append_now(FEATURE, TS, [trail_sealed(trails.close(job))])
+    trails.forget(job)
 
 
 @pytest.mark.demand("D13.c")
@@ -45,7 +57,7 @@ def test_a_trail_is_kept_by_feature_and_job(location: Location) -> None:
 
 def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = 0
-    real = spool.write_durably
+    real = trail_log.write_durably
 
     def counted(descriptor: int, data: bytes, position: int) -> None:
         nonlocal synced
@@ -62,7 +74,7 @@ def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypa
             for number in range(50):
                 trails.write(job, TS, wrote("a.py", number))
 
-        monkeypatch.setattr(spool, "write_durably", counted)
+        monkeypatch.setattr(trail_log, "write_durably", counted)
         workers = [threading.Thread(target=work, args=(job,)) for job in jobs]
         for worker in workers:
             worker.start()
@@ -70,7 +82,7 @@ def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypa
             worker.join()
         assert 50 <= synced < 400 / 2.5, "one fsync an entry would be 400"
     for job in jobs:
-        assert [json.loads(line)["lines"] for line in trail_of(location, job).read_text().splitlines()] == [*range(50)]
+        assert [entry["lines"] for entry in entries_of(location, job)] == [*range(50)]
     assert verify(location).ok
 
 
@@ -94,7 +106,7 @@ def test_where_no_call_writes_and_waits_at_once_the_log_is_synced_by_another(
         monkeypatch.undo()
     assert len(synced) == 1
     assert verify(location).ok
-    assert trail_of(location, "job-a").read_text().count("\n") == 1
+    assert len(entries_of(location)) == 1
 
 
 class Written:
@@ -203,27 +215,28 @@ def test_an_entry_that_cannot_be_made_harms_no_other(location: Location) -> None
         with pytest.raises(ValueError, match="belongs to every entry"):
             trails.write("job-a", TS, Done("x", Action.NOTICE, Source.OBSERVED, {"prev": "y"}))
         trails.write("job-a", TS, wrote("a.py", 1))
-    assert trail_of(location, "job-a").read_text().count("\n") == 1
+    assert len(entries_of(location)) == 1
 
 
-def test_the_log_outside_stays_small(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_outside_forgets_closed_trails(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trails_module, "RESTART_BEYOND_BYTES", 4000)
-    with open_record(location) as store:
-        for id_ in ("job-a", "job-b"):
-            store.append_now(FEATURE, TS, [job_started(Job(FEATURE, id_, "WP01", "06", 1, "x", TS))])
-        with Trails.create(location, store.heads.folder, "w") as trails:
-            trails.open(FEATURE, "job-a")
-            trails.open(FEATURE, "job-b")
-            for number in range(60):
-                trails.write("job-a", TS, wrote("a.py", number))
-                assert verify(location).ok if number % 20 == 0 else True
-            (log,) = store.heads.folder.glob("trails-*.log")
-            assert len(log.read_bytes().rstrip(b"\0")) < 5000
-        assert verify(location).ok
-        assert [found.problem for found in recover(store, location, "r", TS)] == ["", ""]
-        assert list(store.heads.folder.glob("trails-*")) == []
+    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+        begin(store, trails, "open")
+        trails.write("open", TS, wrote("a.py", 0))
+        for job in (f"job-{number}" for number in range(6)):
+            begin(store, trails, job)
+            for number in range(20):
+                trails.write(job, TS, wrote("a.py", number))
+            end(store, trails, job)
+            assert verify(location).ok
+        (log,) = store.heads.folder.glob("open-trails-*.log")
+        assert log.read_bytes().count(b"\t") < 5
+        assert len(entries_of(location, "open")) == 1
+        trails.write("open", TS, wrote("a.py", 1))
+        assert len(entries_of(location, "open")) == 2, "the log is written to after it was begun anew"
+        end(store, trails, "open")
     assert verify(location).ok
-    assert trail_of(location).read_text().count("\n") == 61
+    assert list(store.heads.folder.glob("open-trails-*")) == []
 
 
 def test_what_a_power_failure_left_behind_a_hole_in_the_log_was_never_acknowledged(location: Location) -> None:
@@ -232,13 +245,13 @@ def test_what_a_power_failure_left_behind_a_hole_in_the_log_was_never_acknowledg
         with Trails.create(location, store.heads.folder, "w") as trails:
             trails.open(FEATURE, "job-a")
             trails.write("job-a", TS, wrote("a.py", 1))
-            (log,) = store.heads.folder.glob("trails-*.log")
+            (log,) = store.heads.folder.glob("open-trails-*.log")
             data = bytearray(log.read_bytes())
             end = data.index(b"\0")
-            data[end + 4096 : end + 4100] = b"zz\n*"
+            data[end + 4096 : end + 4100] = b"zz\n+"
         log.write_bytes(data)
         assert verify(location).ok
-        assert recover(store, location, "r", TS) == [Recovery(FEATURE, "job-a")]
+        assert recover(store, location, "r", TS) == [Recovery(FEATURE, "job-a", 1)]
     assert verify(location).ok
     assert [json.loads(line)["action"] for line in trail_of(location).read_text().splitlines()] == [
         "write_file",
@@ -253,31 +266,140 @@ def test_a_job_has_one_trail(location: Location) -> None:
             trails.open(FEATURE, "job-a")
 
 
-def test_a_pipe_in_place_of_a_trail_is_an_error_and_no_wait(location: Location) -> None:
+def test_an_open_trail_is_no_file_yet_and_is_shown_all_the_same(location: Location) -> None:
     with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
-        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-p", "WP01", "06", 1, "x", TS))])
-        trails.open(FEATURE, "job-p")
-        trail_of(location, "job-p").parent.mkdir()
-        os.mkfifo(trail_of(location, "job-p"))
-        with pytest.raises(EnvironmentUnavailable, match="cannot be written"):
-            trails.write("job-p", TS, wrote("a.py", 2))
-        with pytest.raises(EnvironmentUnavailable, match="to its end"):
-            trails.close("job-p")
+        begin(store, trails, "job-a")
+        trails.write("job-a", TS, wrote("a.py", 1))
+        assert not trail_of(location).exists()
+        assert [trail.entries for trail in list_trails(location)] == [1]
+        assert verify(location).trails == 1
+        end(store, trails, "job-a")
+    assert trail_of(location).read_bytes().count(b"\n") == 1
 
 
-def test_a_trail_whose_log_was_lost_is_closed_as_unwitnessed(location: Location) -> None:
+@pytest.mark.demand("D13.c", "D13.h")
+def test_a_closed_trail_is_opened_again_for_what_is_found_out_later(location: Location) -> None:
     with open_record(location) as store:
-        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-c", "WP01", "06", 1, "x", TS))])
+        run_job(location, store, "job-a", 2)
+        with Trails.create(location, store.heads.folder, "later") as trails:
+            (seal,) = store.seals()
+            trails.open_again(seal)
+            trails.write("job-a", TS, wrote("later.py", 3))
+            assert verify(location).ok, "while it is open, the file is as it was sealed"
+            assert len(entries_of(location)) == 3
+            again = trails.close("job-a")
+            assert verify(location).ok, "exported, and not sealed again yet"
+            store.append_now(FEATURE, TS, [trail_sealed(again)])
+            trails.forget("job-a")
+        assert verify(location).ok
+        assert store.seals() == [again]
+        assert again.lines == 3
+    older = b"".join(trail_of(location).read_bytes().splitlines(keepends=True)[:2])
+    trail_of(location).write_bytes(older)
+    assert "line 3" in verify(location).problems[0].where, "the file of the first seal does not pass for the second"
+
+
+@pytest.mark.demand("D13.h")
+def test_a_closed_trail_that_was_changed_is_not_opened_again(location: Location) -> None:
+    with open_record(location) as store:
+        run_job(location, store, "job-a", 2)
+        path = trail_of(location)
+        path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+        not_that = pytest.raises(StateConflict, match="is not the one that was closed")
+        with Trails.create(location, store.heads.folder, "later") as trails, not_that:
+            trails.open_again(store.seals()[0])
+
+
+@pytest.mark.demand("W5.a")
+@pytest.mark.parametrize("exported", [False, True])
+def test_a_trail_that_was_open_again_at_a_crash_is_closed_once_more(location: Location, exported: bool) -> None:
+    with open_record(location) as store:
+        run_job(location, store, "job-a", 2)
+        with Trails.create(location, store.heads.folder, "later") as trails:
+            trails.open_again(store.seals()[0])
+            trails.write("job-a", TS, wrote("later.py", 3))
+            if exported:
+                trails.close("job-a")
+        assert verify(location).ok
+        assert recover(store, location, "r", TS) == [Recovery(FEATURE, "job-a", 3)]
+        assert recover(store, location, "r2", TS) == []
+        assert [seal.lines for seal in store.seals()] == [4]
+    assert verify(location).ok
+
+
+def test_a_trail_that_was_sealed_and_not_forgotten_is_left_as_it_is(location: Location) -> None:
+    with open_record(location) as store:
         with Trails.create(location, store.heads.folder, "w") as trails:
-            trails.open(FEATURE, "job-c")
-            trails.write("job-c", TS, wrote("a.py", 1))
-        for log in store.heads.folder.glob("trails-*"):
-            log.unlink()
-        with trail_of(location, "job-c").open("ab") as file:
-            file.write(b'{"torn')
-        assert "cannot be checked" in verify(location).problems[0].why
+            begin(store, trails, "job-a")
+            trails.write("job-a", TS, wrote("a.py", 1))
+            store.append_now(FEATURE, TS, [trail_sealed(trails.close("job-a"))])
+        assert recover(store, location, "r", TS) == []
+        assert list(store.heads.folder.glob("open-trails-*")) == []
+    assert len(entries_of(location)) == 1
+    assert verify(location).ok
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "file"])
+def test_what_stands_in_the_place_of_a_trail_is_neither_opened_nor_replaced(location: Location, kind: str) -> None:
+    with open_record(location) as store:
+        with Trails.create(location, store.heads.folder, "w") as trails:
+            begin(store, trails, "job-p")
+            trails.write("job-p", TS, wrote("a.py", 2))
+            path = trail_of(location, "job-p")
+            path.parent.mkdir()
+            match kind:
+                case "pipe":
+                    os.mkfifo(path)
+                case "link":
+                    path.symlink_to(location.root / "elsewhere")
+                case _:
+                    path.write_bytes(b"x\n")
+            with pytest.raises(StateConflict, match="was not written here"):
+                trails.close("job-p")
         (found,) = recover(store, location, "r", TS)
-        assert (found.torn_bytes, found.problem) == (6, "")
+        assert "stands in its place" in found.problem
+        assert not verify(location).ok
+        path.unlink()
+        (found,) = recover(store, location, "r2", TS)
+        assert (found.entries, found.problem) == (1, "")
+    assert verify(location).ok
+    assert not (location.root / "elsewhere").exists()
+
+
+@pytest.mark.demand("D13.c")
+def test_a_link_in_the_place_of_a_feature_folder_leads_nowhere(location: Location, tmp_path: Path) -> None:
+    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+        begin(store, trails, "job-a")
+        (tmp_path / "elsewhere").mkdir()
+        (location.trails / FEATURE).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(EnvironmentUnavailable, match="cannot be written"):
+            trails.close("job-a")
+        assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_trail_whose_log_was_lost_is_missed(location: Location) -> None:
+    with open_record(location) as store:
+        with Trails.create(location, store.heads.folder, "w") as trails:
+            begin(store, trails, "job-c")
+            trails.write("job-c", TS, wrote("a.py", 1))
+        for log in store.heads.folder.glob("open-trails-*"):
+            log.unlink()
+        assert recover(store, location, "r", TS) == []
+        ended = Job(FEATURE, "job-c", "WP01", "06", 1, "x", TS, TS, "lost")
+        store.append_now(FEATURE, TS, [job_ended(ended)])
+    assert "job-c has no trail" in verify(location).notes[0]
+
+
+def test_a_trail_whose_log_was_lost_after_its_export_is_closed_as_unwitnessed(location: Location) -> None:
+    with open_record(location) as store:
+        with Trails.create(location, store.heads.folder, "w") as trails:
+            begin(store, trails, "job-c")
+            trails.write("job-c", TS, wrote("a.py", 1))
+            trails.close("job-c")
+        for log in store.heads.folder.glob("open-trails-*"):
+            log.unlink()
+        assert "neither the journal nor the log" in verify(location).problems[0].why
+        assert recover(store, location, "r", TS) == [Recovery(FEATURE, "job-c", 1)]
     report = verify(location)
     assert report.ok
     assert "unwitnessed" in report.notes[0]
@@ -308,6 +430,7 @@ def test_what_is_shown_cannot_command_a_terminal(
         store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-t", "WP01", "06", 1, "x\x1b[2J", TS))])
         trails.open(FEATURE, "job-t")
         trails.write("job-t", TS, wrote("a\x1b]0;owned\x07\x9b2J\r.py", 1))
+        end(store, trails, "job-t")
     trail_of(location, "job-t").write_bytes(trail_of(location, "job-t").read_bytes() + b"\x1b[31mtorn \xff")
     monkeypatch.chdir(location.root)
     for arguments in (["--job", "job-t"], ["--chain"], []):
@@ -325,7 +448,7 @@ def test_a_full_disk_in_the_middle_of_an_entry_leaves_a_log_that_the_next_proces
             trails.open(FEATURE, job)
             trails.write(job, TS, wrote("a.py", 0))
         seal = trails.close("b")
-        (log,) = store.heads.folder.glob("trails-*.log")
+        (log,) = store.heads.folder.glob("open-trails-*.log")
         filled = log.stat().st_size
         with full_beyond(filled + 200), pytest.raises(EnvironmentUnavailable):
             write_on(trails, "a")
