@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,32 @@ def test_without_a_sandbox_a_write_into_the_checkout_of_an_idle_package_is_found
     report = project.dispatch("WP01")
     assert report.reason == f"File scope violation: changed outside the worktree: .worktrees/{SLUG}-WP02/src/second.ts"
     assert theirs.exists(), "it was not held back"
+
+
+@pytest.mark.demand("D6.e", "D6.g")
+@pytest.mark.parametrize("target", [f"{FEATURE}-WP02", FEATURE])
+def test_without_a_sandbox_a_branch_that_is_in_work_cannot_be_moved_by_another_s_agent(
+    tmp_path: Path, target: str
+) -> None:
+    """The control is in the same run: the package beside it is not blamed for the branch that we moved meanwhile."""
+    project = quick(tmp_path)
+    ready, moved = tmp_path / "ready", tmp_path / "moved"
+    evil = "$(git -c user.name=e -c user.email=e@e commit-tree -p main -m evil main^{tree})"
+    moves = f"until test -e {ready}; do sleep 0.02; done; cd {project.root}; git update-ref refs/heads/{target} {evil}"
+    second: list[Step] = [
+        {"run": f"touch {ready}; until test -e {moved}; do sleep 0.02; done"},
+        {"write": "src/second.ts", "content": "export {}\n"},
+    ]
+    project.play(
+        turn("implement", WROTE, {"run": f"{moves}; touch {moved}"}, SUCCESS, package="WP01"),
+        turn("implement", *second, SUCCESS, package="WP02"),
+        approves(),
+    )
+    with ThreadPoolExecutor(2) as pool:
+        first, other = pool.map(project.dispatch, ("WP01", "WP02"))
+    assert first.state is State.BLOCKED
+    assert f"refs/heads/{target}" in first.reason
+    assert f"{FEATURE}-WP01" not in other.reason, "that one was moved by us"
 
 
 @pytest.mark.demand("D6.e", "D10.b")

@@ -14,8 +14,9 @@ import pytest
 from phasegate.workspace.checkout_lifecycle import Removed, open_feature, remove_checkout
 from phasegate.workspace.git import GitFailed
 from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
+from phasegate.workspace.move_log import Move
 from phasegate.workspace.person_checkout import Obstacle
-from phasegate.workspace.refs import Move, move_refs
+from phasegate.workspace.refs import move_refs
 from phasegate.workspace.repository import Repository
 from phasegate.workspace.repository_locks import repository_lock
 from support.git_project import (
@@ -213,7 +214,8 @@ def _lock_user(repository: Repository, action: str, environment: dict[str, str])
     code = f"""
 from pathlib import Path
 from phasegate.workspace.repository_locks import repository_lock
-from phasegate.workspace.refs import Move, move_refs
+from phasegate.workspace.move_log import Move
+from phasegate.workspace.refs import move_refs
 from phasegate.workspace.repository import open_repository
 repository = open_repository(Path({str(repository.root)!r}))
 print("asks", flush=True)

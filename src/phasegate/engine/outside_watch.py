@@ -1,14 +1,13 @@
 """Where no sandbox holds: what changed outside of a checkout while an agent ran in it (D6.e).
 
-Other packages and features in work move their own branches meanwhile, their agents write to their own checkouts, and
-artifacts are written through us. All else that changed counts as the agent's: who did it cannot be told, and a person
-can look. What cannot be seen here at all: a write into the checkout of a package that is in work at the same time. That
-package's own scope, checks and review are what stands against it.
+Other packages and features in work move their branches meanwhile: each such move was noted. Their agents write to their
+own checkouts, and artifacts are written through us. All else that changed counts as the agent's: who did it cannot be
+told, and a person can look. What cannot be seen here at all: a write into the checkout of a package that is in work at
+the same time. That package's own scope, checks and review are what stands against it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 
 from phasegate.engine.project import Project
@@ -19,7 +18,6 @@ from phasegate.record.rows import Package
 from phasegate.rules.work_package import State
 from phasegate.workspace.checkout import list_checkouts
 from phasegate.workspace.outside_state import Sight, changed_outside, look_outside
-from phasegate.workspace.refs import BRANCHES, SAVED
 
 _IN_WORK = (State.DOING, State.FOR_REVIEW)
 Rows = dict[tuple[str, str], Package]
@@ -31,8 +29,6 @@ class Watch:
     def __init__(self, project: Project, reader: Reader, feature: str, work: str) -> None:
         self._project, self._reader = project, reader
         self._mine = (feature, work)
-        for raw in (True, False):
-            project.repository.place(raw=raw)  # made when it is first needed: not while we watch
         self._rows = self._packages()
         self._seqs = self._lengths()
         self._checkouts = self._of_others()
@@ -41,11 +37,10 @@ class Watch:
     def changes(self) -> list[str]:
         """The paths and refs that changed and are not ours."""
         after = self._look()
-        refs = {name.removeprefix("ref ") for name in self._before.keys() | after.keys() if name.startswith("ref ")}
         others = self._others_in_work()
         folder = self._project.config.paths.features.rstrip("/")
         artifacts = tuple(f"{folder}/{slug}/{name}/" for slug, name in {self._mine, *others})
-        found = changed_outside(self._before, after, [ref for ref in refs if self._is_ours(ref, others)])
+        found = changed_outside(self._project.repository, self._before, after, ours=(REF,))
         busy = tuple(f"{self._worktrees}/{slug}-{name}{end}" for slug, name in others for end in ("/", "-agent"))
         return [change.path for change in found if not change.path.startswith((*artifacts, *busy))]
 
@@ -63,11 +58,6 @@ class Watch:
     @property
     def _worktrees(self) -> str:
         return self._project.config.paths.worktrees
-
-    def _is_ours(self, ref: str, others: Collection[tuple[str, str]]) -> bool:
-        branches = {BRANCHES + name for slug, wp in others for name in (f"feat/{slug}", f"feat/{slug}-{wp}")}
-        saved = tuple(f"{SAVED}{slug}-{wp}" for slug, wp in others)
-        return ref == REF or ref in branches or ref.startswith(saved)
 
     def _others_in_work(self) -> set[tuple[str, str]]:
         """Packages that another dispatcher has, or had meanwhile."""

@@ -15,9 +15,10 @@ from phasegate.workspace.changes import TooMuch
 from phasegate.workspace.checkout import Assignment, Checkout, check_names, find_checkout, records_folder
 from phasegate.workspace.checkout_making import Terms, adopt, home_of, make, retire
 from phasegate.workspace.checkout_start import advance, at_feature_head, beginning_of
+from phasegate.workspace.move_log import Move
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.person_checkout import checkout_on
-from phasegate.workspace.refs import BRANCHES, Move, move_refs
+from phasegate.workspace.refs import BRANCHES, move_refs
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import checkout_lock, repository_lock

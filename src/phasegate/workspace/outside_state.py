@@ -1,23 +1,35 @@
-"""What lies outside of a checkout: refs, the person's files, the parts of their git directory that steer it (D6.e).
+"""What lies outside of a checkout: refs, the person's files, the parts of their git directory that steer it.
 
 Where a sandbox holds, nothing there can change. Where none does, this tells afterwards what changed while an agent ran.
-It cannot tell who did it: the person, or another run, may have.
+What our own processes moved meanwhile is known (`move_log`). Who did the rest cannot be told: the person may have.
 """
 
 from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from phasegate.file_times import times_tell
 from phasegate.rules.scope import Change, ChangeKind
+from phasegate.workspace.disk import Limits, look, opened_folder
+from phasegate.workspace.move_log import Move, is_explained, last_move, moves_since
 from phasegate.workspace.repository import Repository, read_refs
+from phasegate.workspace.repository_locks import repository_lock
 
-Sight = Mapping[str, str]
 _STEERING = ("config", "config.worktree", "HEAD", "hooks", "info", "objects/info")
 _OURS = ("phasegate/git", "phasegate/git-as-asked")  # the git directories that our own git works with
+
+
+class Sight(NamedTuple):
+    """Everything outside at one moment: refs, and a mark for each file. `moves` counts those that we had noted."""
+
+    refs: Mapping[str, str]
+    marks: Mapping[str, str]
+    moves: int
 
 
 def look_outside(
@@ -29,8 +41,12 @@ def look_outside(
 
     `unwatched` are names in the root. `checkouts` are those of others, each with the name under which it is reported.
     """
+    for raw in (True, False):
+        repository.place(raw=raw)  # made when it is first needed: not between two looks
+    with repository_lock(repository):  # git may miss a ref that is replaced while it lists them
+        moves, refs = last_move(repository), read_refs(repository)
     with_content = not times_tell(repository.root)
-    found = {f"ref {name}": target for name, target in read_refs(repository).items()}
+    found: dict[str, str] = {}
     for name in (*_STEERING, *_OURS):
         found.update(_marks(repository.common_dir / name, f".git/{name}", with_content))
     for entry in repository.root.iterdir():
@@ -38,14 +54,45 @@ def look_outside(
             found.update(_marks(entry, entry.name, with_content))
     for name, folder in (checkouts or {}).items():
         found.update(_marks(folder, name, with_content))
-    return found
+    return Sight(refs, found, moves)
 
 
-def changed_outside(before: Sight, after: Sight, ours: Collection[str] = ()) -> list[Change]:
-    """What differs between two looks, but for the refs (`refs/heads/feat/…`) that we moved ourselves."""
-    mine = {f"ref {name}" for name in ours}
-    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    return [Change(ChangeKind.OUTSIDE, name.removeprefix("ref ")) for name in names if name not in mine]
+def changed_outside(repository: Repository, before: Sight, after: Sight, ours: Collection[str] = ()) -> list[Change]:
+    """What differs between two looks, but for what we moved ourselves, and for the refs `ours`."""
+    noted: dict[str, list[Move]] = defaultdict(list)
+    for move in moves_since(repository, before.moves):
+        noted[move.name].append(move)
+    refs = [
+        name
+        for name in _differing(before.refs, after.refs)
+        if name not in ours and not is_explained(before.refs.get(name), after.refs.get(name), noted[name])
+    ]
+    files = [
+        name
+        for name in _differing(before.marks, after.marks)
+        if not _is_as_moved(repository, name, noted[str(repository.root / name)])
+    ]
+    return [Change(ChangeKind.OUTSIDE, name) for name in sorted((*refs, *files))]
+
+
+def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    return [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+
+
+def _is_as_moved(repository: Repository, name: str, moves: Sequence[Move]) -> bool:
+    """Whether a file of the person's holds what we wrote there, because the branch that they stand on moved."""
+    if not moves:
+        return False
+    path = repository.root / name
+    try:
+        with opened_folder(path.parent) as folder:
+            about = path.lstat()
+            found = look(folder, path.name, about, repository.hash_name, Limits(file_bytes=about.st_size))
+    except FileNotFoundError:
+        return any(move.new is None for move in moves)
+    except OSError:
+        return False
+    return any(move.new == found.object_id for move in moves)
 
 
 def _marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from phasegate.rules.repo_path import ancestors
 from phasegate.workspace.disk import Limits, look, opened_folder
 from phasegate.workspace.git import GitFailed, ask_as_the_person, git
+from phasegate.workspace.move_log import Move, note_moves
 from phasegate.workspace.objects import Version
 from phasegate.workspace.repository import Repository, temporary_folder
 from phasegate.workspace.repository_locks import RepositoryLock
@@ -127,6 +128,7 @@ class Movement:
     ) -> None:
         self._repository, self._lock, self._checkout = repository, lock, checkout
         self._index, self._old, self._new = index, old, new
+        self._changes: list[Difference] = []
         self._settings = _settings_of(checkout)
         self._place = repository.place(index, checkout.folder, raw=False)
 
@@ -142,16 +144,23 @@ class Movement:
         if self._settings.sparse or not own_index.is_file():
             return Obstacle(self._checkout.folder, "a sparse checkout, or one without an index, is not moved by us")
         shutil.copy2(own_index, self._index)  # with its time: that is how git knows which files to look at twice
-        changes = differences(self._repository.place(), self._old, self._new)
+        self._changes = changes = differences(self._repository.place(), self._old, self._new)
         obstacle = self._in_the_way(changes) or self._filtered(changes)
         if obstacle is not None:
             return obstacle
+        self._note([Move(path, _id(old), _id(new)) for path, old, new in changes])
         self._read_tree(self._old, self._new)
         self._publish()
         return None
 
+    def _note(self, moves: Sequence[Move]) -> None:
+        """Say that it is we who change these files: where no sandbox holds, an agent would be blamed for it."""
+        folder = self._checkout.folder
+        note_moves(self._repository, self._lock, [move._replace(name=str(folder / move.name)) for move in moves])
+
     def back(self) -> None:
         """Undo `forward`, when the branch could not be moved after all."""
+        self._note([Move(path, _id(new), _id(old)) for path, old, new in self._changes])
         self._read_tree(self._new, self._old)
         self._publish()
 
@@ -219,6 +228,10 @@ class Movement:
         if not paths:
             return None
         return Obstacle(self._checkout.folder, "files that need a filter program to be written", tuple(paths))
+
+
+def _id(version: Version | None) -> str | None:
+    return None if version is None else version.object_id
 
 
 def _untracked(root: int, changes: Sequence[Difference], settled: set[str]) -> set[str]:

@@ -7,20 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.workspace.git import GitFailed, Place, git
+from phasegate.workspace.move_log import Move, note_moves
 from phasegate.workspace.person_checkout import Obstacle, checkout_on, held_index
 from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.repository_locks import RepositoryLock
 
 BRANCHES = "refs/heads/"
 SAVED = "refs/phasegate/saved/"
-
-
-class Move(NamedTuple):
-    """A ref, the object it must have now (None: it must not exist), and the one it gets (None: it goes)."""
-
-    ref: str
-    old: str | None
-    new: str | None
 
 
 class RefMoved(NamedTuple):
@@ -34,11 +27,12 @@ class RefMoved(NamedTuple):
 def move_refs(
     repository: Repository, lock: RepositoryLock, moves: Sequence[Move], reason: str, git_dir: Path | None = None
 ) -> RefMoved | None:
-    """Move all refs or none. `git_dir` is the checkout that notes it in its own log."""
+    """Move all refs or none, after they are noted as moves of ours. `git_dir` is the checkout that logs it too."""
     moves = [move for move in moves if move.old != move.new]
     if not moves:
         return None
     lock.announce(_lock_files(repository, git_dir or repository.git_dir, moves))
+    note_moves(repository, lock, moves)
     zero = "0" * (40 if repository.hash_name == "sha1" else 64)
     commands = b"".join(_command(move, zero) for move in moves)
     place = Place(git_dir or repository.git_dir, repository.objects)
@@ -81,19 +75,19 @@ def advance_branch(
 
 def _command(move: Move, zero: str) -> bytes:
     if move.new is None:
-        return f"delete {move.ref}\0{move.old or zero}\0".encode()
-    return f"update {move.ref}\0{move.new}\0{move.old or zero}\0".encode()
+        return f"delete {move.name}\0{move.old or zero}\0".encode()
+    return f"update {move.name}\0{move.new}\0{move.old or zero}\0".encode()
 
 
 def _first_moved(repository: Repository, moves: Sequence[Move]) -> RefMoved | None:
-    now = read_refs(repository, *(move.ref for move in moves))
+    now = read_refs(repository, *(move.name for move in moves))
     for move in moves:
-        if now.get(move.ref) != move.old:
-            return RefMoved(move.ref, move.old, now.get(move.ref))
+        if now.get(move.name) != move.old:
+            return RefMoved(move.name, move.old, now.get(move.name))
     return None
 
 
 def _lock_files(repository: Repository, git_dir: Path, moves: Sequence[Move]) -> list[Path]:
     """Every lock file that git makes for these moves."""
-    common = [repository.common_dir / f"{move.ref}.lock" for move in moves]
+    common = [repository.common_dir / f"{move.name}.lock" for move in moves]
     return [*common, repository.common_dir / "packed-refs.lock", git_dir / "HEAD.lock"]

@@ -8,9 +8,10 @@ from phasegate.errors import StateConflict
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout, opened_root
 from phasegate.workspace.disk import Found, Limits, content_as_seen
+from phasegate.workspace.move_log import Move
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits
 from phasegate.workspace.path_states import can_be_taken, versions
-from phasegate.workspace.refs import BRANCHES, SAVED, Move, move_refs
+from phasegate.workspace.refs import BRANCHES, SAVED, move_refs
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 from phasegate.workspace.tree_diff import differences

@@ -99,9 +99,9 @@ def test_changes_outside_are_seen_where_no_sandbox_holds(tmp_path: Path) -> None
     checkout = make_checkout(repository)
     before = look_outside(repository)
     write(checkout.folder, {"src/login.py": "inside\n"})
-    assert changed_outside(before, look_outside(repository)) == []
+    assert changed_outside(repository, before, look_outside(repository)) == []
     write(checkout.folder, {"../../src/auth.py": "outside\n", "../../.git/hooks/pre-commit": "evil"})
     plain_git(checkout.folder, "-C", "../..", "branch", "-f", "planted", "main")
     plain_git(repository.root, "branch", "ours", "main")
-    found = changed_outside(before, look_outside(repository), ours=["refs/heads/ours"])
+    found = changed_outside(repository, before, look_outside(repository), ours=["refs/heads/ours"])
     assert [change.path for change in found] == [".git/hooks/pre-commit", "refs/heads/planted", "src/auth.py"]
