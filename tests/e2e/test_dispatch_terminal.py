@@ -18,7 +18,7 @@ from support.dispatch_project import DispatchProject
 from support.quick_dispatch import two_agents_two_rounds
 
 WIPE = "\r\x1b[2K"
-HANGS = "cat > /dev/null\nexec sleep 600\n"
+HANGS = "cat > /dev/null\nsleep 600\n:\n"  # the shell stays: its command line tells that it runs
 
 
 def start(project: DispatchProject, term: str = "xterm-256color", columns: int = 100) -> pexpect.spawn[str]:

@@ -7,9 +7,11 @@ What our own processes moved meanwhile is known (`move_log`). Who did the rest c
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,13 +102,15 @@ def _marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str
 
     What cannot be looked at has a mark too: an agent may have gone too deep for any path.
     """
-    pending = [(path, name)]
+    pending, own = [(path, name)], _own_output()
     while pending:
         path, name = pending.pop()
         try:
             about = path.lstat()
             if stat.S_ISDIR(about.st_mode):
                 pending += [(entry, f"{name}/{entry.name}") for entry in path.iterdir()]
+                continue
+            if any(os.path.samestat(about, one) for one in own):
                 continue
             content = _digest(path) if with_content and stat.S_ISREG(about.st_mode) else ""
         except FileNotFoundError:
@@ -116,6 +120,15 @@ def _marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str
             continue
         times = f"{about.st_mtime_ns} {about.st_ctime_ns}"
         yield name, f"{about.st_mode} {about.st_ino} {about.st_size} {times} {content}"
+
+
+def _own_output() -> list[os.stat_result]:
+    """The files that our own words go to, as with `phasegate run 2>log`: no agent wrote there."""
+    found = []
+    for descriptor in (1, 2):
+        with suppress(OSError):  # closed
+            found.append(os.fstat(descriptor))
+    return found
 
 
 def _digest(path: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,28 @@ def test_the_files_of_a_person_who_stands_on_a_branch_that_we_move_are_ours(tmp_
     assert _changed(repository, before) == []
     (repository.root / "b.txt").write_text("somebody else's\n")
     assert _changed(repository, before) == ["b.txt"]
+
+
+WATCHES_ITSELF = """
+import sys
+from pathlib import Path
+from phasegate.workspace.outside_state import changed_outside, look_outside
+from phasegate.workspace.repository import open_repository
+repository = open_repository(Path.cwd())
+before = look_outside(repository)
+print("as a run says what it does", file=sys.stderr, flush=True)
+Path("theirs").write_text("changed")
+print([change.path for change in changed_outside(repository, before, look_outside(repository))])
+"""
+
+
+@pytest.mark.demand("D6.e")
+def test_the_log_of_a_run_in_the_repository_is_no_change_of_an_agent(tmp_path: Path) -> None:
+    root = make_repository(tmp_path / "project").root
+    with (root / "said").open("w") as said:
+        done = subprocess.run([sys.executable, "-c", WATCHES_ITSELF], cwd=root, stdout=subprocess.PIPE, stderr=said)
+    assert "as a run says" in (root / "said").read_text()
+    assert done.stdout.decode() == "['theirs']\n"
 
 
 def test_half_a_line_of_a_dead_writer_costs_no_later_move(tmp_path: Path) -> None:
