@@ -203,6 +203,14 @@ def messages(agent: Agent) -> str:
     return "end_turn"
 
 
+def garbles(agent: Agent) -> str:
+    """One update that cannot be read: the kind is its argument. Then the answer."""
+    agent.say("All ")
+    agent.update(agent.argument, content={"type": "text", "text": None}, toolCallId=None, cost=7)
+    agent.say("well")
+    return "end_turn"
+
+
 def waits_for_cancel(agent: Agent) -> str:
     """Work until it is cancelled, and ask once more then."""
     agent.say("working")
@@ -324,7 +332,7 @@ TURNS: dict[str, Callable[[Agent], str | None]] = {
     one.__name__: one
     for one in (
         *(shell, asks, through_client, implements, stops, echoes, asking_mode, messages, waits_for_cancel, hangs),
-        *(leaves_a_child, fails, system_error, prints, floods, never_reads, says_much),
+        *(leaves_a_child, fails, system_error, prints, floods, never_reads, says_much, garbles),
     )
 }
 BEGINNINGS: dict[str, Callable[[str], None]] = {

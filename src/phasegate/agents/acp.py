@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.agents.acp_events import AcpEnded, Changed, How, Line, Noted, Order, Said, ToolRan, Used
+from phasegate.agents.acp_events import AcpEnded, Changed, How, Line, Noted, Order, Said, ToolRan, Unread, Used
 from phasegate.agents.command import own_files, run_variables
 from phasegate.agents.plain_program import cut_short, report_of_plain_program
 from phasegate.agents.port import (
@@ -30,6 +30,7 @@ from phasegate.agents.port import (
     Usage,
 )
 from phasegate.agents.table import harness_of
+from phasegate.agents.tool_use import notice
 from phasegate.cage.environment import safe_path
 from phasegate.errors import ConfigError
 from phasegate.rules.answer import blockers_in
@@ -123,6 +124,8 @@ class AcpReading:
         self._length = 0
         self._blockers: list[str] = []
         self._usage = Usage()
+        self._unread = 0
+        self._lost_text = False
         self._ended: AcpEnded | None = None
 
     def line(self, text: str) -> Iterable[AgentEvent]:
@@ -145,6 +148,10 @@ class AcpReading:
                 return AgentEvent(kind, line.title, failed=line.failed)
             case Noted():
                 return AgentEvent(EventKind.NOTICE, line.text, line.path)
+            case Unread():
+                self._unread += 1
+                self._lost_text = self._lost_text or line.is_text
+                return notice("an update of it could not be read", failed=True)
             case AcpEnded():
                 self._ended = line
                 return AgentEvent(EventKind.END, line.reason or line.how, failed=line.how is not How.END_TURN)
@@ -175,7 +182,8 @@ class AcpReading:
             report,
             answer="".join(self._parts),
             usage=self._usage,
-            cut=self._length > MOST_ANSWER or finished.skipped_lines > 0,
+            cut=self._length > MOST_ANSWER or finished.skipped_lines > 0 or self._lost_text,
+            remark=f"{self._unread} update{'s' * (self._unread > 1)} could not be read" if self._unread else "",
             blockers=tuple(self._blockers),
         )
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from phasegate.agents.acp_events import Changed, Line, Noted, Said, ToolRan, Used
+from phasegate.agents.acp_events import Changed, Line, Noted, Said, ToolRan, Unread, Used
 from phasegate.agents.acp_files import AcpPlaces, FileMissing, WriteRefused
 from phasegate.agents.acp_permission import (
     CHANGING,
@@ -26,6 +26,7 @@ from phasegate.agents.acp_wire import Wire, WireMessage
 METHOD_NOT_FOUND, INVALID_PARAMS, RESOURCE_NOT_FOUND, REFUSED = -32601, -32602, -32002, -32001
 LONGEST_TEXT = 1_000_000  # of one line of ours
 _LONGEST_LAST = 1000
+_TEXT = "agent_message_chunk"
 Params = TypeVar("Params")
 
 
@@ -59,8 +60,8 @@ class Chunk(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    amount: float
-    currency: str
+    amount: float | None = None
+    currency: str = ""
 
 
 class UsageUpdate(msgspec.Struct, frozen=True):
@@ -193,12 +194,14 @@ class Client:
 
     def _note(self, raw: Raw) -> None:
         """Note an update. One that cannot be read says nothing, and nothing is allowed because of it."""
+        kind = _TEXT
         try:
             params = _decoded(UpdateParams, raw)
+            kind = _decoded(UpdateKind, params.update).session_update
             if params.session_id == self.session:
-                self._note_update(_decoded(UpdateKind, params.update).session_update, params.update)
+                self._note_update(kind, params.update)
         except Wrong:
-            return
+            say(Unread(is_text=kind == _TEXT))
 
     def _note_update(self, kind: str, update: Raw) -> None:
         match kind:
@@ -209,7 +212,7 @@ class Client:
                 self._note_call(_decoded(ToolCallFields, update))
             case "usage_update":
                 cost = _decoded(UsageUpdate, update).cost
-                if cost is not None and cost.currency == "USD" and cost.amount >= 0:
+                if cost is not None and cost.currency == "USD" and cost.amount is not None and cost.amount >= 0:
                     self.cost_usd = cost.amount
                     say(Used(cost_usd=cost.amount))
             case "session_info_update":  # codex-acp ends such a turn as if all were well

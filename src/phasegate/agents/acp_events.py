@@ -54,13 +54,19 @@ class Noted(msgspec.Struct, frozen=True, tag="notice"):
     path: str = ""
 
 
+class Unread(msgspec.Struct, frozen=True, tag="unread"):
+    """An update of the session that could not be read."""
+
+    is_text: bool  # it may have been a piece of what the agent says
+
+
 class AcpEnded(msgspec.Struct, frozen=True, tag="end"):
     how: How
     reason: str = ""
     agent_status: int | None = None  # where it exited: negative for a signal
 
 
-Line = Said | Used | Changed | ToolRan | Noted | AcpEnded
+Line = Said | Used | Changed | ToolRan | Noted | Unread | AcpEnded
 
 
 class Order(msgspec.Struct, frozen=True):

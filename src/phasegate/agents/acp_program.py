@@ -23,6 +23,7 @@ from phasegate.agents.acp_client import Client, say
 from phasegate.agents.acp_events import AcpEnded, How, Order, Used
 from phasegate.agents.acp_files import AcpPlaces
 from phasegate.agents.acp_wire import Gone, ProtocolBroken, RpcError, Silent, ToldToStop, Wire
+from phasegate.agents.stream_line import count
 from phasegate.rules.scope import Scope
 
 PROTOCOL_VERSION = 1
@@ -75,15 +76,15 @@ class AcpSession(msgspec.Struct, frozen=True, rename="camel"):
 class AcpTokens(msgspec.Struct, frozen=True):
     """Token counts under the names that agents use for them: the protocol's own, and those of `_meta.quota`."""
 
-    input_tokens: int = msgspec.field(default=0, name="inputTokens")
-    output_tokens: int = msgspec.field(default=0, name="outputTokens")
-    cached_read_tokens: int | None = msgspec.field(default=None, name="cachedReadTokens")
-    cached_write_tokens: int | None = msgspec.field(default=None, name="cachedWriteTokens")
+    input_tokens: float | None = msgspec.field(default=None, name="inputTokens")
+    output_tokens: float | None = msgspec.field(default=None, name="outputTokens")
+    cached_read_tokens: float | None = msgspec.field(default=None, name="cachedReadTokens")
+    cached_write_tokens: float | None = msgspec.field(default=None, name="cachedWriteTokens")
 
 
 class QuotaTokens(msgspec.Struct, frozen=True):
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: float | None = None
+    output_tokens: float | None = None
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -242,11 +243,13 @@ def _used(turn: AcpTurn, cost_usd: float | None) -> Used:
     """What the turn used; counts that cannot be read are not counted."""
     try:
         if (tokens := msgspec.json.decode(turn.usage, type=AcpTokens | None)) is not None:
-            read, written = tokens.cached_read_tokens or 0, tokens.cached_write_tokens or 0
-            return Used(tokens.input_tokens + read + written, read, tokens.output_tokens, cost_usd)
+            read, written = count(tokens.cached_read_tokens), count(tokens.cached_write_tokens)
+            return Used(count(tokens.input_tokens) + read + written, read, count(tokens.output_tokens), cost_usd)
         meta = msgspec.json.decode(turn.meta, type=PromptMeta | None)
-        count = meta.quota.token_count if meta and meta.quota else None
-        return Used(count.input_tokens, 0, count.output_tokens, cost_usd) if count else Used(cost_usd=cost_usd)
+        quota = meta.quota.token_count if meta and meta.quota else None
+        if quota is None:
+            return Used(cost_usd=cost_usd)
+        return Used(count(quota.input_tokens), 0, count(quota.output_tokens), cost_usd)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Used(cost_usd=cost_usd)
 

@@ -21,6 +21,7 @@ from phasegate.agents.port import (
 from phasegate.agents.request_spool import RequestSpool, place_commands
 from phasegate.agents.secret_values import secrets_of
 from phasegate.agents.sign_in import SignIn
+from phasegate.agents.tool_use import notice
 from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
@@ -97,7 +98,9 @@ def run_agent(job: Job, reading: StreamReading, on_event: OnEvent | None = None)
     try:
         if not outcome.unheard:
             ear.hear_the_rest()
-            return AgentRun(reading.report(finished), finished)
+            report = reading.report(finished)
+            ear.tell([notice(report.remark)] if report.remark else ())
+            return AgentRun(report, finished)
     except Exception:
         _log.exception("the end of a run could not be read")
     unread = AgentReport("", Ending.FAILED, "what it printed could not be read; this is a fault of ours: see the log")
@@ -120,7 +123,7 @@ class _Ear:
                 self._take(line)
         elif isinstance(self._reading, HearsErrors):
             for line in self._error_lines.feed(chunk):
-                self._tell_all(self._reading.error_line(line.decode("utf-8", "replace")))
+                self.tell(self._reading.error_line(line.decode("utf-8", "replace")))
 
     def skipped_lines(self) -> int:
         self._rest = self._lines.rest()
@@ -133,9 +136,9 @@ class _Ear:
                 self._take(line)
 
     def _take(self, line: bytes) -> None:
-        self._tell_all(self._reading.line(line.decode("utf-8", "replace")))
+        self.tell(self._reading.line(line.decode("utf-8", "replace")))
 
-    def _tell_all(self, events: Iterable[AgentEvent]) -> None:
+    def tell(self, events: Iterable[AgentEvent]) -> None:
         for event in events:
             if self._on_event is not None:
                 self._tell(event, self._on_event)

@@ -10,7 +10,8 @@ import msgspec
 
 from phasegate.agents.api_error import Trouble
 from phasegate.agents.port import AgentEvent, EventKind, Usage
-from phasegate.agents.stream_state import StreamState, decoded
+from phasegate.agents.stream_line import LineReader, count
+from phasegate.agents.stream_state import StreamState
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
 
 PATIENCE_MS = 30_000  # a program that waits longer than this for its model is stopped: we wait better
@@ -19,7 +20,7 @@ _USAGE_LIMIT = re.compile(r"Claude(?: AI)? usage limit reached\b")
 
 class Part(msgspec.Struct, frozen=True):
     type: str = ""
-    text: str = ""
+    text: str | None = None
     name: str = ""
     input: ToolInput = ToolInput()
     is_error: bool | None = None
@@ -27,15 +28,15 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class ClaudeTokens(msgspec.Struct, frozen=True):
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    cache_creation_input_tokens: float | None = None
+    cache_read_input_tokens: float | None = None
 
 
 class ClaudeMessage(msgspec.Struct, frozen=True):
+    content: tuple[Part, ...] | str
     id: str = ""
-    content: tuple[Part, ...] | str = ()
     usage: ClaudeTokens | None = None
 
 
@@ -64,6 +65,8 @@ class ClaudeSystem(msgspec.Struct, frozen=True, tag="system"):
     message: str = ""
     tool_name: str = ""
     data: Wait | None = None
+    claude_code_version: str = ""
+    qwen_code_version: str = ""
 
 
 class LimitInfo(msgspec.Struct, frozen=True):
@@ -80,10 +83,10 @@ class ErrorText(msgspec.Struct, frozen=True):
 
 
 class ModelTokens(msgspec.Struct, frozen=True, rename="camel"):
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_input_tokens: int = 0
-    cache_creation_input_tokens: int = 0
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    cache_read_input_tokens: float | None = None
+    cache_creation_input_tokens: float | None = None
 
 
 class ClaudeResult(msgspec.Struct, frozen=True, tag="result"):
@@ -92,8 +95,8 @@ class ClaudeResult(msgspec.Struct, frozen=True, tag="result"):
     result: str | None = None
     error: ErrorText | None = None
     errors: tuple[str, ...] = ()
-    terminal_reason: str | None = None
-    api_error_status: int | None = None
+    terminal_reason: object = None
+    api_error_status: object = None
     usage: ClaudeTokens | None = None
     total_cost_usd: float | None = None
     model_usage: Mapping[str, ModelTokens] = msgspec.field(default_factory=dict, name="modelUsage")
@@ -107,11 +110,12 @@ class ClaudeResult(msgspec.Struct, frozen=True, tag="result"):
     @property
     def trouble(self) -> Trouble:
         said = (self.error.message if self.error else "", *self.errors, self.result or "", self.subtype)
-        return Trouble(next((text for text in said if text), "its result is an error"), self.api_error_status)
+        status = self.api_error_status if isinstance(self.api_error_status, int) else None
+        return Trouble(next((text for text in said if text), "its result is an error"), status)
 
 
 _Line = Assistant | User | ClaudeSystem | Limit | ClaudeResult
-_LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
+_LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=("assistant",))
 
 
 class ClaudeStream:
@@ -127,7 +131,7 @@ class ClaudeStream:
         self._before = Usage()  # of the messages before the one in hand
 
     def line(self, text: str) -> Iterable[AgentEvent]:
-        match decoded(_LINE, text):
+        match self.state.read(_LINES, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
             case Assistant() as event:
@@ -157,8 +161,10 @@ class ClaudeStream:
         """A message may come in several lines; a tool ends it."""
         self.state.get_on()
         for part in parts:
-            if part.type == "text":
+            if part.type == "text" and part.text is not None:
                 self.state.say(part.text)
+            elif part.type == "text":
+                self.state.lose_text()
             elif part.type == "tool_use":
                 self.state.end_message()
 
@@ -175,9 +181,9 @@ class ClaudeStream:
         return AgentEvent(EventKind.USAGE, usage=self.state.usage)
 
     def _usage(self, tokens: ClaudeTokens, cost_usd: float | None = None) -> Usage:
-        read, written = tokens.cache_read_input_tokens or 0, tokens.cache_creation_input_tokens or 0
+        read, written = count(tokens.cache_read_input_tokens), count(tokens.cache_creation_input_tokens)
         beside = 0 if self._cache_is_counted else read + written
-        return Usage(tokens.input_tokens + beside, read, tokens.output_tokens, cost_usd)
+        return Usage(count(tokens.input_tokens) + beside, read, count(tokens.output_tokens), cost_usd)
 
     def _results(self, message: ClaudeMessage) -> Iterator[AgentEvent]:
         for part in message.content if isinstance(message.content, tuple) else ():
@@ -185,6 +191,7 @@ class ClaudeStream:
                 yield notice(str(part.content or "a tool failed")[:2_000], failed=True)
 
     def _system(self, event: ClaudeSystem) -> Iterable[AgentEvent]:
+        self.state.version = event.claude_code_version or event.qwen_code_version or self.state.version
         if event.subtype == "permission_denied":
             return (notice(f"not permitted: {event.tool_name}: {event.message}", failed=True),)
         if event.subtype == "api_retry":
@@ -224,6 +231,6 @@ class ClaudeStream:
         if not result.model_usage:
             return self._usage(result.usage or ClaudeTokens(), result.total_cost_usd)
         models = result.model_usage.values()
-        read = sum(model.cache_read_input_tokens for model in models)
-        fresh = sum(model.input_tokens + model.cache_creation_input_tokens for model in models)
-        return Usage(fresh + read, read, sum(model.output_tokens for model in models), result.total_cost_usd)
+        read = sum(count(model.cache_read_input_tokens) for model in models)
+        fresh = sum(count(model.input_tokens) + count(model.cache_creation_input_tokens) for model in models)
+        return Usage(fresh + read, read, sum(count(model.output_tokens) for model in models), result.total_cost_usd)

@@ -23,7 +23,8 @@ from phasegate.agents.port import (
     Usage,
 )
 from phasegate.agents.program_launch import launch_of, model_option
-from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
+from phasegate.agents.stream_line import LineReader, count
+from phasegate.agents.stream_state import StreamState, report_of_stream
 from phasegate.agents.tool_use import file_change, notice
 from phasegate.rules.harnesses import HarnessRow
 
@@ -60,8 +61,8 @@ class _Change(msgspec.Struct, frozen=True):
 
 
 class _Item(msgspec.Struct, frozen=True):
-    type: str = ""
-    text: str = ""
+    type: str
+    text: str | None = None
     message: str = ""
     command: str = ""
     status: str = ""
@@ -83,9 +84,9 @@ class _TurnStarted(msgspec.Struct, frozen=True, tag="turn.started"):
 
 
 class _Tokens(msgspec.Struct, frozen=True):
-    input_tokens: int = 0
-    cached_input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: float | None = None
+    cached_input_tokens: float | None = None
+    output_tokens: float | None = None
 
 
 class _TurnCompleted(msgspec.Struct, frozen=True, tag="turn.completed"):
@@ -105,7 +106,7 @@ class _Error(msgspec.Struct, frozen=True, tag="error"):
 
 
 _Line = _Started | _Done | _TurnStarted | _TurnCompleted | _TurnFailed | _Error
-_LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
+_LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=("item.completed",))
 
 
 class _Reading:
@@ -115,7 +116,7 @@ class _Reading:
         self._reconnects = 0
 
     def line(self, text: str) -> Iterable[AgentEvent]:
-        match decoded(_LINE, text):
+        match self._state.read(_LINES, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
             case _Started(item) if item.type == "command_execution":
@@ -146,9 +147,11 @@ class _Reading:
             self._doing()
         match item.type:
             case "agent_message":
-                self._state.say(item.text)
+                if item.text is None:
+                    self._state.lose_text()
+                self._state.say(item.text or "")
                 self._state.end_message()
-                yield AgentEvent(EventKind.TEXT, item.text)
+                yield AgentEvent(EventKind.TEXT, item.text or "")
             case "file_change":
                 for change in item.changes:
                     yield file_change(change.path, self._checkout, removed=change.kind == "delete", failed=failed)
@@ -174,7 +177,9 @@ class _Reading:
 
     def _end(self, tokens: _Tokens | None) -> Iterator[AgentEvent]:
         if tokens is not None:
-            self._state.usage = Usage(tokens.input_tokens, tokens.cached_input_tokens, tokens.output_tokens)
+            self._state.usage = Usage(
+                count(tokens.input_tokens), count(tokens.cached_input_tokens), count(tokens.output_tokens)
+            )
             yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
         self._state.get_on()
         self._state.completed = True

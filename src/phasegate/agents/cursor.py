@@ -20,7 +20,8 @@ from phasegate.agents.port import (
     Talk,
 )
 from phasegate.agents.program_launch import launch_of, model_option
-from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
+from phasegate.agents.stream_line import LineReader
+from phasegate.agents.stream_state import StreamState, report_of_stream
 from phasegate.agents.tool_use import ToolInput, tool_use
 from phasegate.rules.harnesses import HarnessRow
 
@@ -52,7 +53,7 @@ class _ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
 
 
 _Line = _ToolCall
-_LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
+_LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=())
 
 
 class _Reading:
@@ -62,7 +63,7 @@ class _Reading:
         self._stream = ClaudeStream(state, task.checkout)
 
     def line(self, text: str) -> Iterable[AgentEvent]:
-        event = decoded(_LINE, text)
+        event = self._state.read(_LINES, text)
         if event is None:
             return self._said(text)
         self._state.get_on()

@@ -24,7 +24,8 @@ from phasegate.agents.port import (
     Usage,
 )
 from phasegate.agents.program_launch import ROUTES, launch_of, model_option, settings_file
-from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
+from phasegate.agents.stream_line import LineReader, count
+from phasegate.agents.stream_state import StreamState, report_of_stream
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
 from phasegate.rules.harnesses import HarnessRow
 
@@ -107,8 +108,8 @@ def _sign_in(environment: Mapping[str, str]) -> dict[str, object]:
 
 
 class _Message(msgspec.Struct, frozen=True, tag="message"):
-    role: str = ""
-    content: str = ""
+    role: str
+    content: str
 
 
 class _ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
@@ -132,19 +133,19 @@ class _Error(msgspec.Struct, frozen=True, tag="error"):
 
 
 class _Stats(msgspec.Struct, frozen=True):
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached: int = 0
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    cached: float | None = None
 
 
 class _Result(msgspec.Struct, frozen=True, tag="result"):
     status: str = ""
-    error: _ErrorText | None = None
+    error: object = None  # whatever it is: it did not go well
     stats: _Stats | None = None
 
 
 _Line = _Message | _ToolUse | _ToolResult | _Error | _Result
-_LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
+_LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=("message",))
 
 
 class _Reading:
@@ -154,12 +155,15 @@ class _Reading:
         self._last_error = ""
 
     def line(self, text: str) -> Iterable[AgentEvent]:
-        match decoded(_LINE, text):
+        match self._state.read(_LINES, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
             case _Message("assistant", content):
                 self._state.say(content)
                 return (AgentEvent(EventKind.TEXT, content),)
+            case _Message(role) if role != "user":
+                self._state.lose_text()
+                return ()
             case _ToolUse(name, parameters):
                 self._state.get_on()
                 self._state.end_message()
@@ -181,12 +185,13 @@ class _Reading:
     def _end(self, result: _Result) -> Iterator[AgentEvent]:
         if result.stats is not None:
             stats = result.stats
-            self._state.usage = Usage(stats.input_tokens, stats.cached, stats.output_tokens)
+            self._state.usage = Usage(count(stats.input_tokens), count(stats.cached), count(stats.output_tokens))
             yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
         self._state.get_on()
         looped = self._last_error.startswith(_LOOP)  # it calls that a success
         self._state.completed = result.status == "success" and result.error is None and not looped
         if not self._state.completed:
-            said = result.error.message if result.error else ""
+            error = result.error.get("message") if isinstance(result.error, dict) else None
+            said = error if isinstance(error, str) else ""
             self._state.trouble = Trouble(said or self._last_error or "its result is an error")
         yield AgentEvent(EventKind.END, failed=not self._state.completed)

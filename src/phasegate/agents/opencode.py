@@ -22,7 +22,8 @@ from phasegate.agents.port import (
     Usage,
 )
 from phasegate.agents.program_launch import launch_of, model_option
-from phasegate.agents.stream_state import StreamState, decoded, report_of_stream
+from phasegate.agents.stream_line import LineReader, count
+from phasegate.agents.stream_state import StreamState, report_of_stream
 from phasegate.agents.tool_use import ToolInput, notice, tool_use
 from phasegate.errors import ConfigError
 from phasegate.rules.harnesses import HarnessRow
@@ -73,14 +74,14 @@ def _refuse_plugins(checkout: Path) -> None:
 
 
 class _Cache(msgspec.Struct, frozen=True):
-    read: int = 0
-    write: int = 0
+    read: float | None = None
+    write: float | None = None
 
 
 class _Tokens(msgspec.Struct, frozen=True):
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
+    input: float | None = None
+    output: float | None = None
+    reasoning: float | None = None
     cache: _Cache = _Cache()
 
 
@@ -89,13 +90,19 @@ class _State(msgspec.Struct, frozen=True):
     input: ToolInput = ToolInput()
 
 
-class _Part(msgspec.Struct, frozen=True):
-    text: str = ""
+class _Said(msgspec.Struct, frozen=True):
+    text: str
+
+
+class _Used(msgspec.Struct, frozen=True):
     tool: str = ""
     state: _State = _State()
+
+
+class _Step(msgspec.Struct, frozen=True):
     reason: str = ""
     tokens: _Tokens = _Tokens()
-    cost: float = 0.0
+    cost: float | None = None
 
 
 class _StepStart(msgspec.Struct, frozen=True, tag="step_start"):
@@ -103,15 +110,15 @@ class _StepStart(msgspec.Struct, frozen=True, tag="step_start"):
 
 
 class _Text(msgspec.Struct, frozen=True, tag="text"):
-    part: _Part
+    part: _Said
 
 
 class _ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
-    part: _Part
+    part: _Used = _Used()
 
 
 class _StepFinish(msgspec.Struct, frozen=True, tag="step_finish"):
-    part: _Part
+    part: _Step = _Step()
 
 
 class _ErrorData(msgspec.Struct, frozen=True, rename="camel"):
@@ -126,11 +133,11 @@ class _ErrorBody(msgspec.Struct, frozen=True):
 
 
 class _Error(msgspec.Struct, frozen=True, tag="error"):
-    error: _ErrorBody
+    error: _ErrorBody = _ErrorBody()
 
 
 _Line = _StepStart | _Text | _ToolUse | _StepFinish | _Error
-_LINE: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
+_LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=("text",))
 
 
 class _Reading:
@@ -143,7 +150,7 @@ class _Reading:
         self._empty_steps = 0
 
     def line(self, text: str) -> Iterable[AgentEvent]:
-        match decoded(_LINE, text):
+        match self._state.read(_LINES, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
             case _StepStart():
@@ -176,7 +183,7 @@ class _Reading:
             self._state.trouble = trouble._replace(retry_at_s=finished.ended_at_s + int(self._retry_after[:7]))
         return report_of_stream(self._state, finished)
 
-    def _finish(self, part: _Part) -> Iterator[AgentEvent]:
+    def _finish(self, part: _Step) -> Iterator[AgentEvent]:
         self._state.get_on()
         self._state.usage = self._used(part)
         yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
@@ -188,18 +195,18 @@ class _Reading:
         if self._state.completed:
             yield AgentEvent(EventKind.END)
 
-    def _used(self, part: _Part) -> Usage:
+    def _used(self, part: _Step) -> Usage:
         """Steps count for themselves, so they are added up."""
         before, tokens = self._state.usage or Usage(cost_usd=0.0), part.tokens
         return Usage(
-            before.input_tokens + tokens.input + tokens.cache.read + tokens.cache.write,
-            before.cached_input_tokens + tokens.cache.read,
-            before.output_tokens + tokens.output + tokens.reasoning,
-            (before.cost_usd or 0.0) + part.cost,
+            before.input_tokens + count(tokens.input) + count(tokens.cache.read) + count(tokens.cache.write),
+            before.cached_input_tokens + count(tokens.cache.read),
+            before.output_tokens + count(tokens.output) + count(tokens.reasoning),
+            (before.cost_usd or 0.0) + (part.cost or 0.0),
         )
 
     def _fail(self, error: _ErrorBody) -> Iterable[AgentEvent]:
         self._state.get_on()
-        self._state.trouble = Trouble(error.data.message or error.name, error.data.status_code)
+        self._state.trouble = Trouble(error.data.message or error.name or "it reports an error", error.data.status_code)
         self._retry_after = error.data.response_headers.get("retry-after", "")
         return (AgentEvent(EventKind.END, error.data.message, failed=True),)

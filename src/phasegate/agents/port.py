@@ -138,6 +138,7 @@ class AgentReport(msgspec.Struct, frozen=True):
     cut: bool = False  # something of the answer is missing
     remedy: str = ""  # what a person can do, where the harness knows more than the ending says
     blockers: tuple[str, ...] = ()  # `BLOCKER:` lines in what it said before its answer
+    remark: str = ""  # what people should know although the run went on without it
 
 
 class Talk(Protocol):

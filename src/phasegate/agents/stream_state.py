@@ -5,27 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from io import StringIO
-from typing import TypeVar
 
 import msgspec
 
 from phasegate.agents.api_error import Trouble, meaning_of, shown
 from phasegate.agents.plain_program import cut_short, ending_of_plain_program, retry_at_s
 from phasegate.agents.port import AgentReport, Ending, FinishedRun, Talk, Usage
+from phasegate.agents.stream_line import Line, LineReader
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.harnesses import HarnessRow
 
-Line = TypeVar("Line")
 LONGEST_MESSAGE = 4_000_000
 MOST_BLOCKERS = 20
-
-
-def decoded(decoder: msgspec.json.Decoder[Line], text: str) -> Line | None:
-    """A line of a protocol, or None when it is none: programs print other things too."""
-    try:
-        return decoder.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
 
 
 class StreamState:
@@ -42,12 +33,28 @@ class StreamState:
         self.retrying: Trouble | None = None  # what it is waiting for, unless it got on
         self.stopped_by_us = False
         self.cut = False
+        self.is_whole = False  # the answer was given whole, whatever was missed before
+        self.unread_lines = 0  # lines of its protocol of which something could not be read
+        self.version = ""  # of the program, where it says so in its stream
         self._phase = phase
         self._talk = talk
         self._message = StringIO()
         self._is_over = False
         self._blockers: list[str] = []
         self._patience: threading.Timer | None = None
+
+    def read(self, reader: LineReader[Line], text: str) -> Line | None:
+        """A line of its protocol, or None. What cannot be read is counted, and the answer is cut if it may miss it."""
+        found = reader.read(text)
+        self.unread_lines += found.misfits
+        if found.loses_text:
+            self.lose_text()
+        return found.line
+
+    def lose_text(self) -> None:
+        """A piece of the message in hand, or of the next one, cannot be read."""
+        self.say("")
+        self.cut = True
 
     def say(self, text: str) -> None:
         """Add to the message in hand, or begin the next one."""
@@ -66,6 +73,7 @@ class StreamState:
         if self.answer != text:
             self._begin()
             self.say(text)
+        self.cut, self.is_whole = len(text) > LONGEST_MESSAGE, True
 
     def get_on(self) -> None:
         """It works: it has not ended, and it waits for nothing."""
@@ -100,7 +108,7 @@ class StreamState:
 
     def _begin(self) -> None:
         text = self.answer
-        self._message, self._is_over, self.cut = StringIO(), False, False
+        self._message, self._is_over, self.cut, self.is_whole = StringIO(), False, False, False
         if "BLOCKER:" in text:
             found = parse_answer(text, self._phase, truncated=False).blockers
             self._blockers = [*self._blockers, *found][:MOST_BLOCKERS]
@@ -109,7 +117,15 @@ class StreamState:
 def report_of_stream(state: StreamState, finished: FinishedRun, unusable: Collection[int] = ()) -> AgentReport:
     """What a run brought whose program speaks of its own end. Exit statuses in `unusable` mean: wrongly set up."""
     state.end_patience()
-    report = AgentReport(state.answer, Ending.COMPLETED, cut=state.cut, usage=state.usage, blockers=state.blockers)
+    cut = state.cut or (finished.skipped_lines > 0 and not state.is_whole)  # what was too long may have been text
+    report = AgentReport(
+        state.answer,
+        Ending.COMPLETED,
+        cut=cut,
+        usage=state.usage,
+        blockers=state.blockers,
+        remark=_unread(state),
+    )
     trouble = state.trouble or (None if state.completed else state.retrying)
     # One that we stopped may have had to be killed: what it waited for is the reason, not the time that it had.
     if trouble is not None and (state.stopped_by_us or not finished.timed_out):
@@ -127,6 +143,15 @@ def report_of_stream(state: StreamState, finished: FinishedRun, unusable: Collec
     return msgspec.structs.replace(report, ending=ending, reason=reason, retry_at_s=again_s, remedy=remedy)
 
 
+def _unread(state: StreamState) -> str:
+    """What was missed, with the versions: a program that changed its stream is the likely cause."""
+    if not state.unread_lines:
+        return ""
+    lines = "1 line" if state.unread_lines == 1 else f"{state.unread_lines} lines"
+    version = f"version {state.version}, " if state.version else ""
+    return f"{lines} could not be read in full ({version}tested with {state.row.tested or 'none'})"
+
+
 def _ending(state: StreamState, finished: FinishedRun, unusable: Collection[int]) -> tuple[Ending, str]:
     if state.completed and state.stopped_by_us and not finished.timed_out:
         return Ending.COMPLETED, ""
@@ -138,4 +163,5 @@ def _ending(state: StreamState, finished: FinishedRun, unusable: Collection[int]
     if finished.told_to_stop and not state.stopped_by_us:  # some end with 0 when they are told to
         return Ending.FAILED, cut_short(finished)
     skipped = f"; {finished.skipped_lines} of its lines were too long to be read" if finished.skipped_lines else ""
-    return Ending.FAILED, f"it ended without its final result{skipped}"
+    unread = f"; {_unread(state)}" if state.unread_lines else ""
+    return Ending.FAILED, f"it ended without its final result{skipped}{unread}"

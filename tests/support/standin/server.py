@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
 from support.standin.dialects import Dialect, Json, dialect_of
-from support.standin.turns import Cut, Fail, Hang, Move, Say, Script, Shell, Turn, Write, call_for
+from support.standin.turns import Cut, Fail, Garble, Hang, Move, Say, Script, Shell, Turn, Write, call_for
 
 NOT_OFFERED = "There is no tool for that."
 ASIDE = Say("A title")  # agents ask for titles and summaries besides: without tools, and never part of the scenario
@@ -158,9 +158,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self.standin.let_go.wait(PATIENCE_S)
                 self.close_connection = True
                 return None
-            case Cut():
+            case Cut(as_if_whole):
                 frames = dialect.frames(LONG)
-                return self._stream(frames[: len(frames) // 2], whole=False)  # also where no stream was asked for
+                return self._stream(frames[: len(frames) // 2], whole=as_if_whole)  # also where none was asked for
+            case Garble():
+                frames = dialect.frames(LONG)
+                half = len(frames) // 2
+                return self._stream([*frames[:half], b'data: {"type": "\xff\x00 <html>502\n\n', *frames[half:]])
         move = _move(turn, seen, dialect)
         if dialect.streams(self.path, seen.body):
             return self._stream(dialect.frames(move))

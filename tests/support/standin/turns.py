@@ -35,14 +35,20 @@ class Fail(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Breaks the connection off in the middle of a text."""
+    """Breaks the connection off in the middle of a text, or ends the response there as if that were all."""
+
+    as_if_whole: bool = False
+
+
+class Garble(NamedTuple):
+    """Sends a piece of the stream that is no JSON."""
 
 
 class Hang(NamedTuple):
     """Says nothing until the server is told to let go."""
 
 
-Turn = Say | Write | Shell | Fail | Cut | Hang
+Turn = Say | Write | Shell | Fail | Cut | Garble | Hang
 
 
 class Script(NamedTuple):

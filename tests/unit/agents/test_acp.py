@@ -59,6 +59,16 @@ def test_the_last_message_is_the_answer_and_the_rest_is_shown(repository: Path) 
     ]
 
 
+@pytest.mark.parametrize("kind", ["agent_message_chunk", "usage_update"])
+def test_an_update_that_cannot_be_read_is_told_and_a_lost_piece_of_the_answer_missed(
+    repository: Path, kind: str
+) -> None:
+    report = run_agent(repository, "garbles", kind).report
+    is_text = kind == "agent_message_chunk"
+    assert (report.ending, report.answer, report.cut) == (Ending.COMPLETED, "All well", is_text)
+    assert report.remark == "1 update could not be read"
+
+
 def test_what_a_turn_used_is_added_up_as_the_agent_says_it(repository: Path) -> None:
     report = run_agent(repository, "messages").report
     assert report.usage == Usage(input_tokens=101, cached_input_tokens=11, output_tokens=23, cost_usd=0.25)

@@ -1,0 +1,96 @@
+"""One line of a program's stream, read with tolerance: programs change their streams from version to version.
+
+A field that does not fit counts as absent; where the struct has no default for it, the line cannot be read. So what
+must be there has no default, and bookkeeping such as token counts never decides.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Generic, NamedTuple, TypeVar, get_args
+
+import msgspec
+
+Line = TypeVar("Line")
+MOST_MISFITS = 20
+_PATH = re.compile(r" - at `\$(.*)`$")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+|\.\.\.)\]")
+_TYPE = re.compile(r'\s*\{\s*"type"\s*:\s*"([^"\\]{1,60})"')
+
+
+class ReadLine(NamedTuple, Generic[Line]):
+    """A line, or None where it is none of the protocol, or one that cannot be read."""
+
+    line: Line | None
+    misfits: bool = False  # something of a line of the protocol could not be read
+    loses_text: bool = False  # and that may have been a piece of the answer
+
+
+class LineReader(Generic[Line]):
+    """Reads the lines of one protocol: tagged structs, told apart by `type`. Lines of other types are skipped.
+
+    `speaking` are the types that carry what the agent says.
+    """
+
+    def __init__(self, decoder: msgspec.json.Decoder[Line], speaking: tuple[str, ...]) -> None:
+        self._decoder = decoder
+        self._speaking = speaking
+        structs = get_args(decoder.type) or (decoder.type,)
+        self._tags = frozenset(struct.__struct_config__.tag for struct in structs)
+
+    def read(self, text: str) -> ReadLine[Line]:
+        try:
+            return ReadLine(self._decoder.decode(text))
+        except msgspec.ValidationError as error:
+            return self._without_misfits(text, error)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return self._garbled(text)
+
+    def _garbled(self, text: str) -> ReadLine[Line]:
+        """No JSON. Programs print other things too, but not such that begin like a line of theirs."""
+        begins = _TYPE.match(text)
+        tag = begins[1] if begins else ""
+        return ReadLine(None, tag in self._tags, tag in self._speaking)
+
+    def _without_misfits(self, text: str, error: msgspec.ValidationError) -> ReadLine[Line]:
+        try:
+            found = json.loads(text)  # takes numbers of any size
+        except (ValueError, RecursionError):
+            return self._garbled(text)
+        tag = found.get("type") if isinstance(found, dict) else None
+        if not isinstance(tag, str) or tag not in self._tags:
+            return ReadLine(None)
+        for _ in range(MOST_MISFITS):
+            if not _drop(found, str(error)):
+                break
+            try:
+                return ReadLine(msgspec.convert(found, self._decoder.type), misfits=True)
+            except msgspec.ValidationError as another:
+                error = another
+        return ReadLine(None, True, tag in self._speaking)
+
+
+def _drop(found: object, error: str) -> bool:
+    """Take out what an error complains of: the innermost field that its path names. False: there is none."""
+    path = _PATH.search(error)
+    holder: dict[str, object] | None = None
+    key = ""
+    for name, index in _STEP.findall(path[1]) if path else ():
+        if name and isinstance(found, dict) and name in found:
+            holder, key, found = found, name, found[name]
+        elif index.isdigit() and isinstance(found, list) and int(index) < len(found):
+            found = found[int(index)]
+        else:  # a value of a mapping: which one is not said
+            break
+    if holder is None or key == "type":
+        return False
+    del holder[key]
+    return True
+
+
+def count(stated: float | None) -> int:
+    """A number of tokens, as a program states it: whole, a fraction, or nothing."""
+    if stated is None or stated != stated or stated <= 0:
+        return 0
+    return int(min(stated, 1e15))
