@@ -47,13 +47,13 @@ class ClaudeCode(NamedTuple):
         return launch_of(task, self.row, arguments, env=env)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(ClaudeStream(StreamState(self.row, task.phase, talk), task.checkout))
+        return _ClaudeReading(ClaudeStream(StreamState(self.row, task.phase, talk), task.checkout))
 
 
 HARNESS: MakesHarness = ClaudeCode
 
 
-class _Reading:
+class _ClaudeReading:
     def __init__(self, stream: ClaudeStream) -> None:
         self._stream = stream
 

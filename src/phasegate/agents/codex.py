@@ -49,67 +49,67 @@ class Codex(NamedTuple):
         return launch_of(task, self.row, arguments)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(StreamState(self.row, task.phase, talk), task.checkout)
+        return _CodexReading(StreamState(self.row, task.phase, talk), task.checkout)
 
 
 HARNESS: MakesHarness = Codex
 
 
-class _Change(msgspec.Struct, frozen=True):
+class _CodexChange(msgspec.Struct, frozen=True):
     path: str = ""
     kind: str = ""
 
 
-class _Item(msgspec.Struct, frozen=True):
+class _CodexItem(msgspec.Struct, frozen=True):
     type: str
     text: str | None = None
     message: str = ""
     command: str = ""
     status: str = ""
-    changes: tuple[_Change, ...] = ()
+    changes: tuple[_CodexChange, ...] = ()
     tool: str = ""
     query: str = ""
 
 
-class _Started(msgspec.Struct, frozen=True, tag="item.started"):
-    item: _Item
+class _CodexStarted(msgspec.Struct, frozen=True, tag="item.started"):
+    item: _CodexItem
 
 
-class _Done(msgspec.Struct, frozen=True, tag="item.completed"):
-    item: _Item
+class _CodexDone(msgspec.Struct, frozen=True, tag="item.completed"):
+    item: _CodexItem
 
 
-class _TurnStarted(msgspec.Struct, frozen=True, tag="turn.started"):
+class _CodexTurnStarted(msgspec.Struct, frozen=True, tag="turn.started"):
     pass
 
 
-class _Tokens(msgspec.Struct, frozen=True):
+class _CodexTokens(msgspec.Struct, frozen=True):
     input_tokens: float | None = None
     cached_input_tokens: float | None = None
     output_tokens: float | None = None
 
 
-class _TurnCompleted(msgspec.Struct, frozen=True, tag="turn.completed"):
-    usage: _Tokens | None = None
+class _CodexTurnCompleted(msgspec.Struct, frozen=True, tag="turn.completed"):
+    usage: _CodexTokens | None = None
 
 
-class _ErrorText(msgspec.Struct, frozen=True):
+class _CodexErrorText(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class _TurnFailed(msgspec.Struct, frozen=True, tag="turn.failed"):
-    error: _ErrorText = _ErrorText()
+class _CodexTurnFailed(msgspec.Struct, frozen=True, tag="turn.failed"):
+    error: _CodexErrorText = _CodexErrorText()
 
 
-class _Error(msgspec.Struct, frozen=True, tag="error"):
+class _CodexError(msgspec.Struct, frozen=True, tag="error"):
     message: str = ""
 
 
-_Line = _Started | _Done | _TurnStarted | _TurnCompleted | _TurnFailed | _Error
+_Line = _CodexStarted | _CodexDone | _CodexTurnStarted | _CodexTurnCompleted | _CodexTurnFailed | _CodexError
 _LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=("item.completed",))
 
 
-class _Reading:
+class _CodexReading:
     def __init__(self, state: StreamState, checkout: Path) -> None:
         self._state = state
         self._checkout = checkout
@@ -119,17 +119,17 @@ class _Reading:
         match self._state.read(_LINES, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
-            case _Started(item) if item.type == "command_execution":
+            case _CodexStarted(item) if item.type == "command_execution":
                 return self._doing(AgentEvent(EventKind.COMMAND, item.command))
-            case _Started() | _TurnStarted():
+            case _CodexStarted() | _CodexTurnStarted():
                 return self._doing()
-            case _Done(item):
+            case _CodexDone(item):
                 return self._done(item)
-            case _Error(message):
+            case _CodexError(message):
                 return self._wait(message)
-            case _TurnCompleted(usage):
+            case _CodexTurnCompleted(usage):
                 return self._end(usage)
-            case _TurnFailed(error):
+            case _CodexTurnFailed(error):
                 self._state.trouble = Trouble(error.message)
                 return (AgentEvent(EventKind.END, error.message, failed=True),)
 
@@ -141,7 +141,7 @@ class _Reading:
         self._reconnects = 0
         return events
 
-    def _done(self, item: _Item) -> Iterator[AgentEvent]:
+    def _done(self, item: _CodexItem) -> Iterator[AgentEvent]:
         failed = item.status in ("failed", "declined")
         if item.type != "error":
             self._doing()
@@ -175,7 +175,7 @@ class _Reading:
             self._state.stop()
         return (notice(message, failed=True),)
 
-    def _end(self, tokens: _Tokens | None) -> Iterator[AgentEvent]:
+    def _end(self, tokens: _CodexTokens | None) -> Iterator[AgentEvent]:
         if tokens is not None:
             self._state.usage = Usage(
                 count(tokens.input_tokens), count(tokens.cached_input_tokens), count(tokens.output_tokens)

@@ -13,7 +13,7 @@ from phasegate.errors import ConfigError
 from phasegate.rules.harnesses import HarnessRow
 
 
-class Command(NamedTuple):
+class AnyCommand(NamedTuple):
     """Starts the configured command line; relative paths of files in it are those of the repository."""
 
     row: HarnessRow
@@ -36,7 +36,7 @@ class Command(NamedTuple):
         return PlainReading()
 
 
-HARNESS: MakesHarness = Command
+HARNESS: MakesHarness = AnyCommand
 
 
 def run_variables(task: AgentTask) -> dict[str, str]:

@@ -37,7 +37,7 @@ class Cursor(NamedTuple):
         return launch_of(task, self.row, arguments)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(task, StreamState(self.row, task.phase, talk))
+        return _CursorReading(task, StreamState(self.row, task.phase, talk))
 
 
 HARNESS: MakesHarness = Cursor
@@ -56,7 +56,7 @@ _Line = _ToolCall
 _LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=())
 
 
-class _Reading:
+class _CursorReading:
     def __init__(self, task: AgentTask, state: StreamState) -> None:
         self._checkout = task.checkout
         self._state = state

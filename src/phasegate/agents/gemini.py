@@ -90,7 +90,7 @@ class Gemini(NamedTuple):
         )
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(StreamState(self.row, task.phase, talk), task.checkout)
+        return _GeminiReading(StreamState(self.row, task.phase, talk), task.checkout)
 
 
 HARNESS: MakesHarness = Gemini
@@ -107,48 +107,48 @@ def _sign_in(environment: Mapping[str, str]) -> dict[str, object]:
     return {"security": {"auth": {"selectedType": kind}}}
 
 
-class _Message(msgspec.Struct, frozen=True, tag="message"):
+class _GeminiMessage(msgspec.Struct, frozen=True, tag="message"):
     role: str
     content: str
 
 
-class _ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
+class _GeminiToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
     tool_name: str = ""
     parameters: ToolInput = ToolInput()
 
 
-class _ErrorText(msgspec.Struct, frozen=True):
+class _GeminiErrorText(msgspec.Struct, frozen=True):
     type: str = ""
     message: str = ""
 
 
-class _ToolResult(msgspec.Struct, frozen=True, tag="tool_result"):
+class _GeminiToolResult(msgspec.Struct, frozen=True, tag="tool_result"):
     status: str = ""
-    error: _ErrorText | None = None
+    error: _GeminiErrorText | None = None
 
 
-class _Error(msgspec.Struct, frozen=True, tag="error"):
+class _GeminiError(msgspec.Struct, frozen=True, tag="error"):
     message: str = ""
     severity: str = ""
 
 
-class _Stats(msgspec.Struct, frozen=True):
+class _GeminiStats(msgspec.Struct, frozen=True):
     input_tokens: float | None = None
     output_tokens: float | None = None
     cached: float | None = None
 
 
-class _Result(msgspec.Struct, frozen=True, tag="result"):
+class _GeminiResult(msgspec.Struct, frozen=True, tag="result"):
     status: str = ""
     error: object = None  # whatever it is: it did not go well
-    stats: _Stats | None = None
+    stats: _GeminiStats | None = None
 
 
-_Line = _Message | _ToolUse | _ToolResult | _Error | _Result
+_Line = _GeminiMessage | _GeminiToolUse | _GeminiToolResult | _GeminiError | _GeminiResult
 _LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=("message",))
 
 
-class _Reading:
+class _GeminiReading:
     def __init__(self, state: StreamState, checkout: Path) -> None:
         self._state = state
         self._checkout = checkout
@@ -158,22 +158,22 @@ class _Reading:
         match self._state.read(_LINES, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
-            case _Message("assistant", content):
+            case _GeminiMessage("assistant", content):
                 self._state.say(content)
                 return (AgentEvent(EventKind.TEXT, content),)
-            case _Message(role) if role != "user":
+            case _GeminiMessage(role) if role != "user":
                 self._state.lose_text()
                 return ()
-            case _ToolUse(name, parameters):
+            case _GeminiToolUse(name, parameters):
                 self._state.get_on()
                 self._state.end_message()
                 return (tool_use(name, parameters, self._checkout),)
-            case _ToolResult("error", error):
+            case _GeminiToolResult("error", error):
                 return (notice(error.message if error else "a tool failed", failed=True),)
-            case _Error(message):
+            case _GeminiError(message):
                 self._last_error = message
                 return (notice(message, failed=True),)
-            case _Result() as event:
+            case _GeminiResult() as event:
                 return self._end(event)
         return ()
 
@@ -182,7 +182,7 @@ class _Reading:
             self._state.retrying = Trouble(tries[-1])  # its retries are told on stderr alone
         return report_of_stream(self._state, finished, _UNUSABLE)
 
-    def _end(self, result: _Result) -> Iterator[AgentEvent]:
+    def _end(self, result: _GeminiResult) -> Iterator[AgentEvent]:
         if result.stats is not None:
             stats = result.stats
             self._state.usage = Usage(count(stats.input_tokens), count(stats.cached), count(stats.output_tokens))

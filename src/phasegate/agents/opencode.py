@@ -55,7 +55,7 @@ class OpenCode(NamedTuple):
         return launch_of(task, self.row, arguments, env=env)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(StreamState(self.row, task.phase, talk), task.checkout)
+        return _OpenCodeReading(StreamState(self.row, task.phase, talk), task.checkout)
 
 
 HARNESS: MakesHarness = OpenCode
@@ -73,74 +73,74 @@ def _refuse_plugins(checkout: Path) -> None:
         )
 
 
-class _Cache(msgspec.Struct, frozen=True):
+class _OpenCodeCache(msgspec.Struct, frozen=True):
     read: float | None = None
     write: float | None = None
 
 
-class _Tokens(msgspec.Struct, frozen=True):
+class _OpenCodeTokens(msgspec.Struct, frozen=True):
     input: float | None = None
     output: float | None = None
     reasoning: float | None = None
-    cache: _Cache = _Cache()
+    cache: _OpenCodeCache = _OpenCodeCache()
 
 
-class _State(msgspec.Struct, frozen=True):
+class _OpenCodeState(msgspec.Struct, frozen=True):
     status: str = ""
     input: ToolInput = ToolInput()
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _OpenCodeSaid(msgspec.Struct, frozen=True):
     text: str
 
 
-class _Used(msgspec.Struct, frozen=True):
+class _OpenCodeUsed(msgspec.Struct, frozen=True):
     tool: str = ""
-    state: _State = _State()
+    state: _OpenCodeState = _OpenCodeState()
 
 
-class _Step(msgspec.Struct, frozen=True):
+class _OpenCodeStep(msgspec.Struct, frozen=True):
     reason: str = ""
-    tokens: _Tokens = _Tokens()
+    tokens: _OpenCodeTokens = _OpenCodeTokens()
     cost: float | None = None
 
 
-class _StepStart(msgspec.Struct, frozen=True, tag="step_start"):
+class _OpenCodeStepStart(msgspec.Struct, frozen=True, tag="step_start"):
     pass
 
 
-class _Text(msgspec.Struct, frozen=True, tag="text"):
-    part: _Said
+class _OpenCodeText(msgspec.Struct, frozen=True, tag="text"):
+    part: _OpenCodeSaid
 
 
-class _ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
-    part: _Used = _Used()
+class _OpenCodeToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
+    part: _OpenCodeUsed = _OpenCodeUsed()
 
 
-class _StepFinish(msgspec.Struct, frozen=True, tag="step_finish"):
-    part: _Step = _Step()
+class _OpenCodeStepFinish(msgspec.Struct, frozen=True, tag="step_finish"):
+    part: _OpenCodeStep = _OpenCodeStep()
 
 
-class _ErrorData(msgspec.Struct, frozen=True, rename="camel"):
+class _OpenCodeErrorData(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""
     status_code: int | None = None
     response_headers: Mapping[str, str] = {}
 
 
-class _ErrorBody(msgspec.Struct, frozen=True):
+class _OpenCodeErrorBody(msgspec.Struct, frozen=True):
     name: str = ""
-    data: _ErrorData = _ErrorData()
+    data: _OpenCodeErrorData = _OpenCodeErrorData()
 
 
-class _Error(msgspec.Struct, frozen=True, tag="error"):
-    error: _ErrorBody = _ErrorBody()
+class _OpenCodeError(msgspec.Struct, frozen=True, tag="error"):
+    error: _OpenCodeErrorBody = _OpenCodeErrorBody()
 
 
-_Line = _StepStart | _Text | _ToolUse | _StepFinish | _Error
+_Line = _OpenCodeStepStart | _OpenCodeText | _OpenCodeToolUse | _OpenCodeStepFinish | _OpenCodeError
 _LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=("text",))
 
 
-class _Reading:
+class _OpenCodeReading:
     """There is no final event: the end is good when the last step ended with `stop` and nothing came after it."""
 
     def __init__(self, state: StreamState, checkout: Path) -> None:
@@ -153,19 +153,19 @@ class _Reading:
         match self._state.read(_LINES, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
-            case _StepStart():
+            case _OpenCodeStepStart():
                 self._state.get_on()
                 self._state.end_message()
                 return ()
-            case _Text(part):
+            case _OpenCodeText(part):
                 self._state.say(part.text)
                 return (AgentEvent(EventKind.TEXT, part.text),)
-            case _ToolUse(part):
+            case _OpenCodeToolUse(part):
                 self._state.get_on()
                 return (tool_use(part.tool, part.state.input, self._checkout, failed=part.state.status == "error"),)
-            case _StepFinish(part):
+            case _OpenCodeStepFinish(part):
                 return self._finish(part)
-            case _Error(error):
+            case _OpenCodeError(error):
                 return self._fail(error)
 
     def error_line(self, text: str) -> Iterable[AgentEvent]:
@@ -183,7 +183,7 @@ class _Reading:
             self._state.trouble = trouble._replace(retry_at_s=finished.ended_at_s + int(self._retry_after[:7]))
         return report_of_stream(self._state, finished)
 
-    def _finish(self, part: _Step) -> Iterator[AgentEvent]:
+    def _finish(self, part: _OpenCodeStep) -> Iterator[AgentEvent]:
         self._state.get_on()
         self._state.usage = self._used(part)
         yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
@@ -195,7 +195,7 @@ class _Reading:
         if self._state.completed:
             yield AgentEvent(EventKind.END)
 
-    def _used(self, part: _Step) -> Usage:
+    def _used(self, part: _OpenCodeStep) -> Usage:
         """Steps count for themselves, so they are added up."""
         before, tokens = self._state.usage or Usage(cost_usd=0.0), part.tokens
         return Usage(
@@ -205,7 +205,7 @@ class _Reading:
             (before.cost_usd or 0.0) + (part.cost or 0.0),
         )
 
-    def _fail(self, error: _ErrorBody) -> Iterable[AgentEvent]:
+    def _fail(self, error: _OpenCodeErrorBody) -> Iterable[AgentEvent]:
         self._state.get_on()
         self._state.trouble = Trouble(error.data.message or error.name or "it reports an error", error.data.status_code)
         self._retry_after = error.data.response_headers.get("retry-after", "")

@@ -48,13 +48,13 @@ class Qwen(NamedTuple):
         )
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _Reading(ClaudeStream(StreamState(self.row, task.phase, talk), task.checkout, cache_is_counted=True))
+        return _QwenReading(ClaudeStream(StreamState(self.row, task.phase, talk), task.checkout, cache_is_counted=True))
 
 
 HARNESS: MakesHarness = Qwen
 
 
-class _Reading:
+class _QwenReading:
     def __init__(self, stream: ClaudeStream) -> None:
         self._stream = stream
 

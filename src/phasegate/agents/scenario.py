@@ -27,54 +27,54 @@ RESPONSE_FIELDS = (
 )
 
 
-class Write(NamedTuple):
+class WriteStep(NamedTuple):
     path: str
     content: str
     append: bool
 
 
-class Delete(NamedTuple):
+class DeleteStep(NamedTuple):
     path: str
 
 
-class Run(NamedTuple):
+class RunStep(NamedTuple):
     argv: tuple[str, ...]
     may_fail: bool
 
 
-class Commit(NamedTuple):
+class CommitStep(NamedTuple):
     message: str
     paths: tuple[str, ...]
 
 
-class Print(NamedTuple):
+class PrintStep(NamedTuple):
     text: str
     to_stderr: bool
 
 
-class Sleep(NamedTuple):
+class SleepStep(NamedTuple):
     seconds: float
 
 
-class Exit(NamedTuple):
+class ExitStep(NamedTuple):
     status: int
 
 
-class Result(NamedTuple):
+class ResultStep(NamedTuple):
     """The JSON response; `fields` are JSON values that replace ours."""
 
     status: str
     fields: Mapping[str, object]
 
 
-Step = Write | Delete | Run | Commit | Print | Sleep | Exit | Result
+ScenarioStep = WriteStep | DeleteStep | RunStep | CommitStep | PrintStep | SleepStep | ExitStep | ResultStep
 
 
-class Turn(NamedTuple):
+class ScenarioTurn(NamedTuple):
     """What the agent does when it is called in a situation that matches; a key that is not there matches anything."""
 
     match: Mapping[str, tuple[str, ...]]
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
 
     def fits(self, situation: Mapping[str, str]) -> bool:
         return all(_fits(key, wanted, situation) for key, wanted in self.match.items())
@@ -86,11 +86,11 @@ def _fits(key: str, wanted: tuple[str, ...], situation: Mapping[str, str]) -> bo
     return any(situation.get(key) in wanted for key in keys)
 
 
-class Scenario(NamedTuple):
+class PlayedScenario(NamedTuple):
     name: str
-    turns: tuple[Turn, ...]
+    turns: tuple[ScenarioTurn, ...]
 
-    def turn_for(self, situation: Mapping[str, str]) -> Turn:
+    def turn_for(self, situation: Mapping[str, str]) -> ScenarioTurn:
         """The first turn that fits; a ConfigError that says what was looked for when none does."""
         found = next((turn for turn in self.turns if turn.fits(situation)), None)
         if found is not None:
@@ -100,11 +100,11 @@ class Scenario(NamedTuple):
         raise ConfigError(f"{self.name}: no turn fits {asked}. There is: {have or 'no turn at all'}", HINT)
 
 
-def _described(turn: Turn) -> str:
+def _described(turn: ScenarioTurn) -> str:
     return ", ".join(f"{key} {' or '.join(wanted)}" for key, wanted in turn.match.items()) or "any"
 
 
-def load_scenario(path: Path) -> Scenario:
+def load_scenario(path: Path) -> PlayedScenario:
     """Read and check a scenario; what is wrong is a ConfigError with the turn, the step and, where known, the line."""
     text = _text_of(path)
     data = _parsed(path, text)
@@ -114,7 +114,7 @@ def load_scenario(path: Path) -> Scenario:
     if not isinstance(turns, list):
         raise ConfigError(f"{path.name}: `turns` is not a list", HINT)
     lines = _lines_of_turns(text)
-    return Scenario(
+    return PlayedScenario(
         path.name, tuple(_turn(turn, _Place(path.name, n, lines.get(n))) for n, turn in enumerate(turns, 1))
     )
 
@@ -159,7 +159,7 @@ class _Place(NamedTuple):
         return ConfigError(f"{self.file}{line}: turn {self.turn}{step}: {message}", HINT)
 
 
-def _turn(data: object, place: _Place) -> Turn:
+def _turn(data: object, place: _Place) -> ScenarioTurn:
     if not isinstance(data, dict):
         raise place.problem("a turn is a table with `steps`")
     unknown = [key for key in data if key not in (*MATCHED_BY, "steps")]
@@ -169,7 +169,7 @@ def _turn(data: object, place: _Place) -> Turn:
     if not isinstance(steps, list):
         raise place.problem("`steps` is missing or not a list")
     match = {key: _wanted(key, data[key], place) for key in MATCHED_BY if key in data}
-    return Turn(match, tuple(_step(step, place._replace(step=number)) for number, step in enumerate(steps, 1)))
+    return ScenarioTurn(match, tuple(_step(step, place._replace(step=number)) for number, step in enumerate(steps, 1)))
 
 
 def _wanted(key: str, value: object, place: _Place) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def _wanted(key: str, value: object, place: _Place) -> tuple[str, ...]:
     return tuple(str(one) for one in values)
 
 
-def _step(data: object, place: _Place) -> Step:
+def _step(data: object, place: _Place) -> ScenarioStep:
     if not isinstance(data, dict):
         raise place.problem('a step is a table such as { print = "done" }')
     names = [name for name in data if name in _STEPS]
@@ -260,34 +260,34 @@ class _Fields:
             raise self.place.problem(f"`{self.name}` does not take {_listed(self._data)}")
 
 
-def _run(fields: _Fields) -> Run:
+def _run(fields: _Fields) -> RunStep:
     argv = fields.texts("run") if fields.holds_list("run") else ("sh", "-c", fields.text("run"))
     if not argv:
         raise fields.place.problem("`run` needs a command")
-    return Run(argv, fields.flag("may_fail"))
+    return RunStep(argv, fields.flag("may_fail"))
 
 
-def _task_status(fields: _Fields) -> Print:
+def _task_status(fields: _Fields) -> PrintStep:
     number, status = fields.text("task"), fields.one_of("status", TASK_STATUSES)
-    return Print(f'<task_status id="{number}">{status}</task_status>', False)
+    return PrintStep(f'<task_status id="{number}">{status}</task_status>', False)
 
 
-def _result(fields: _Fields) -> Result:
-    return Result(RESULTS[fields.one_of("result", tuple(RESULTS))], fields.rest(RESPONSE_FIELDS))
+def _result(fields: _Fields) -> ResultStep:
+    return ResultStep(RESULTS[fields.one_of("result", tuple(RESULTS))], fields.rest(RESPONSE_FIELDS))
 
 
 _LONGEST_SLEEP_S = 86_400.0
-_STEPS: Mapping[str, Callable[[_Fields], Step]] = {
-    "write": lambda fields: Write(fields.text("write"), fields.text("content"), append=False),
-    "append": lambda fields: Write(fields.text("append"), fields.text("content"), append=True),
-    "delete": lambda fields: Delete(fields.text("delete")),
+_STEPS: Mapping[str, Callable[[_Fields], ScenarioStep]] = {
+    "write": lambda fields: WriteStep(fields.text("write"), fields.text("content"), append=False),
+    "append": lambda fields: WriteStep(fields.text("append"), fields.text("content"), append=True),
+    "delete": lambda fields: DeleteStep(fields.text("delete")),
     "run": _run,
-    "commit": lambda fields: Commit(fields.text("commit"), fields.texts("paths")),
-    "print": lambda fields: Print(fields.text("print"), to_stderr=False),
-    "print_stderr": lambda fields: Print(fields.text("print_stderr"), to_stderr=True),
-    "sleep_s": lambda fields: Sleep(fields.number("sleep_s", _LONGEST_SLEEP_S)),
-    "exit": lambda fields: Exit(int(fields.number("exit", 255, whole=True))),
+    "commit": lambda fields: CommitStep(fields.text("commit"), fields.texts("paths")),
+    "print": lambda fields: PrintStep(fields.text("print"), to_stderr=False),
+    "print_stderr": lambda fields: PrintStep(fields.text("print_stderr"), to_stderr=True),
+    "sleep_s": lambda fields: SleepStep(fields.number("sleep_s", _LONGEST_SLEEP_S)),
+    "exit": lambda fields: ExitStep(int(fields.number("exit", 255, whole=True))),
     "result": _result,
-    "verdict": lambda fields: Print(f"<review>{fields.one_of('verdict', VERDICTS)}</review>", to_stderr=False),
+    "verdict": lambda fields: PrintStep(f"<review>{fields.one_of('verdict', VERDICTS)}</review>", to_stderr=False),
     "task": _task_status,
 }

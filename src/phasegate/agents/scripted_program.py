@@ -16,7 +16,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from phasegate.agents.scenario import Commit, Delete, Exit, Print, Result, Run, Sleep, Step, Turn, Write, load_scenario
+from phasegate.agents.scenario import (
+    CommitStep,
+    DeleteStep,
+    ExitStep,
+    PrintStep,
+    ResultStep,
+    RunStep,
+    ScenarioStep,
+    ScenarioTurn,
+    SleepStep,
+    WriteStep,
+    load_scenario,
+)
 from phasegate.errors import ConfigError
 
 BAD_SCENARIO = 78  # EX_CONFIG of sysexits.h: the harness reads it as "not runnable"
@@ -79,17 +91,17 @@ def _situation(values: Mapping[str, str]) -> dict[str, str]:
 class Player:
     """Plays the steps of one turn in the current folder."""
 
-    def __init__(self, turn: Turn, values: Mapping[str, str]) -> None:
+    def __init__(self, turn: ScenarioTurn, values: Mapping[str, str]) -> None:
         self._turn, self._values = turn, values
         self._started_s = time.monotonic()
         self._created: list[str] = []
-        needs_git = any(isinstance(step, Result) for step in turn.steps)
+        needs_git = any(isinstance(step, ResultStep) for step in turn.steps)
         self._base = _git_says("rev-parse", "--verify", "HEAD") if needs_git else ""
 
     def play(self) -> int:
         """Carry out the steps in order, up to an `exit`, a failure or the end."""
         for number, step in enumerate(self._turn.steps, 1):
-            if isinstance(step, Exit):
+            if isinstance(step, ExitStep):
                 return step.status
             try:
                 self._play(step)
@@ -98,28 +110,28 @@ class Player:
                 return error.exit_status if isinstance(error, StepFailed) else STEP_FAILED
         return 0
 
-    def _play(self, step: Step) -> None:
+    def _play(self, step: ScenarioStep) -> None:
         match step:
-            case Write():
+            case WriteStep():
                 self.write(step)
-            case Delete():
+            case DeleteStep():
                 self.delete(step)
-            case Run():
+            case RunStep():
                 self.run(step)
-            case Commit():
+            case CommitStep():
                 self.commit(step)
-            case Print():
+            case PrintStep():
                 self.print(step)
-            case Sleep():
+            case SleepStep():
                 self.sleep(step)
-            case Result():
+            case ResultStep():
                 self.result(step)
 
     def fill(self, text: str) -> str:
         """Replace `{job_id}` and the other known names, once; any other brace is left as it is."""
         return _PLACEHOLDER.sub(lambda found: self._values.get(found[1], found[0]), text)
 
-    def write(self, step: Write) -> None:
+    def write(self, step: WriteStep) -> None:
         name = self.fill(step.path)
         path = Path(name)
         if not os.path.lexists(path):
@@ -128,7 +140,7 @@ class Player:
         with path.open("a" if step.append else "w", encoding="utf-8", newline="") as file:
             file.write(self.fill(step.content))
 
-    def delete(self, step: Delete) -> None:
+    def delete(self, step: DeleteStep) -> None:
         path = Path(self.fill(step.path))
         if path.is_dir() and not path.is_symlink():
             from shutil import rmtree
@@ -137,14 +149,14 @@ class Player:
         else:
             path.unlink()
 
-    def run(self, step: Run) -> None:
+    def run(self, step: RunStep) -> None:
         sys.stdout.flush()
         argv = [self.fill(argument) for argument in step.argv]
         status = subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode
         if status and not step.may_fail:
             raise StepFailed(f"{argv[-1]!r} ended with {status}", status if 0 < status < 256 else STEP_FAILED)
 
-    def commit(self, step: Commit) -> None:
+    def commit(self, step: CommitStep) -> None:
         """Commit the named paths, or all but the prompt document, which is not part of the work."""
         document = os.path.relpath(self._values.get("prompt_path") or "WP.md")
         # git refuses to exclude what its own rules ignore already, as they do in a package's checkout.
@@ -153,17 +165,17 @@ class Player:
         _git("add", "--all", "--", *([self.fill(path) for path in step.paths] or everything))
         _git("commit", "--quiet", "--no-verify", f"--message={self.fill(step.message)}")
 
-    def print(self, step: Print) -> None:
+    def print(self, step: PrintStep) -> None:
         text = self.fill(step.text)
         out = sys.stderr if step.to_stderr else sys.stdout
         out.write(text if text.endswith("\n") else f"{text}\n")
         out.flush()
 
-    def sleep(self, step: Sleep) -> None:
+    def sleep(self, step: SleepStep) -> None:
         sys.stdout.flush()
         time.sleep(step.seconds)
 
-    def result(self, step: Result) -> None:
+    def result(self, step: ResultStep) -> None:
         """The JSON response with this job's ids, and with what was really done unless the scenario says otherwise."""
         done = step.status == "completed"
         response = {
