@@ -153,8 +153,8 @@ class _OpenCodeReading:
         match self._state.read(_LINES, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
-            case _OpenCodeStepStart():
-                self._state.get_on()
+            case _OpenCodeStepStart():  # no sign of the model: each new try begins with one
+                self._state.completed = False
                 self._state.end_message()
                 return ()
             case _OpenCodeText(part):

@@ -106,7 +106,8 @@ class Player:
             try:
                 self._play(step)
             except (OSError, ValueError, StepFailed) as error:
-                print(f"scripted agent: step {number}, {type(step).__name__.lower()}: {error}", file=sys.stderr)
+                name = type(step).__name__.removesuffix("Step").lower()
+                print(f"scripted agent: step {number}, {name}: {error}", file=sys.stderr)
                 return error.exit_status if isinstance(error, StepFailed) else STEP_FAILED
         return 0
 
