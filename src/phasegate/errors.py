@@ -32,6 +32,10 @@ class StateConflict(PhasegateError):
     exit_code = 4
 
 
+class MovedOn(StateConflict):
+    """Another process has taken a step of this feature in the meantime."""
+
+
 class Interrupted(Exception):
     """Somebody asked this run to stop. No error: whoever drives the run ends it with a value."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.engine.dispatch import dispatch
-from phasegate.engine.feature_journal import FeatureJournal
+from phasegate.engine.feature_journal import open_feature_journal
 from phasegate.engine.packages import find_package
 from phasegate.engine.planning import Plans
 from phasegate.engine.project import opened_store
@@ -360,9 +360,9 @@ def test_a_package_that_was_blocked_while_nobody_looked_waits_for_a_person(tmp_p
     project.start("planned")
     project.drive(step=True)
     with opened_store(project.project) as store:
-        journal = FeatureJournal(project.project, store, SLUG)
+        journal = open_feature_journal(project.project, store, SLUG)
         journal.record(Advanced())
-        journal.record(Plans(project.project, store, journal.feature, project.project.now()).make())
+        journal.record(Plans(project.project, store, journal.state, project.project.now()).make())
         journal.record(PackageStarted("WP01"))
         one = find_package(store, "WP01", SLUG)
         report = dispatch(project.project, store, one, agent=None, say=lambda line: None)

@@ -52,7 +52,7 @@ class Record(Protocol):
 
     def read_again(self) -> None: ...
 
-    def say(self, text: str) -> None: ...
+    def say(self, text: str, *, at_once: bool = False) -> None: ...
 
     def show(self, agents: tuple[str, ...] | None = None) -> None: ...
 
@@ -130,7 +130,9 @@ class AgentJobs:
         until_s = resting.get(member.name, 0.0)
         if until_s and self._told_until_s.get(member.name) != until_s:
             self._told_until_s[member.name] = until_s
-            self._record.say(f"{member.name} rests at a limit until {clock(until_s)}; it goes on by itself")
+            self._record.say(
+                f"{member.name} rests at a limit until {clock(until_s)}; it goes on by itself", at_once=True
+            )
         return bool(until_s)
 
     def _is_due(self, action: Action) -> bool:
@@ -141,7 +143,7 @@ class AgentJobs:
         key = (action.round, action.owed)
         if key not in self._due_s:
             wait_s = back_off_s(action.owed.retries, self._clock.chance())
-            self._record.say(f"trying again in {wait_s:.0f} s")
+            self._record.say(f"trying again in {wait_s:.0f} s", at_once=True)
             self._due_s[key] = self._clock.monotonic_s() + wait_s
         return self._clock.monotonic_s() >= self._due_s[key]
 
@@ -150,9 +152,8 @@ class AgentJobs:
         assigned = brief(place, run, action, self._folder(action), self._agent)
         several = place.count > 1 and action.step is Step.IMPLEMENT
         name = f"{assigned.agent} (agent {index})" if several else assigned.agent
-        self._record.say(f"round {action.round}, {assigned.phase} by {name}")
         row = started_row(place.project, assigned)
-        self._record(JobStarted(assigned.job, assigned.phase, action.round, index), rows=(job_started(row),))
+        self._record(JobStarted(assigned.job, assigned.phase, action.round, index, name), rows=(job_started(row),))
         self._at_work[assigned.job] = _AtWork(assigned, action.owed, name)
         self._show()
         crew.start(
@@ -182,8 +183,6 @@ class AgentJobs:
         if isinstance(came.result, BaseException):
             raise came.result
         ended, assigned = came.result, at_work.assigned
-        if ended.reason:
-            self._record.say(f"{assigned.phase} {ended.end}: {ended.reason}")
         end = JobEnded(assigned.job, ended.end, ended.reason, ended.remediation, ended.cleanup)
         if assigned.phase == Step.REVIEW:
             self._record(end, *_judged(ended), rows=ended.rows)

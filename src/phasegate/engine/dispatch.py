@@ -6,7 +6,8 @@ on. The rules say what is next (`rules/package_run`); nothing here decides about
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from threading import Event as Cancelled
 from typing import NamedTuple
 
@@ -17,10 +18,12 @@ from phasegate.engine.claims import hold_against
 from phasegate.engine.harvesting import take_over
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.merging import merge
-from phasegate.engine.packages import PackageJournal, Planned, phase_of_packages, refuse_unready
+from phasegate.engine.packages import PackageUnit, Planned, phase_of_packages, refuse_unready
+from phasegate.engine.phase_checks import seconds_of
 from phasegate.engine.project import Project
 from phasegate.engine.staffing import member_for
 from phasegate.engine.validation import Checker, describe, failures_of
+from phasegate.engine.work_journal import Transition, WorkJournal
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import Interrupted, StateConflict
 from phasegate.record.lock import feature_lock
@@ -40,6 +43,7 @@ from phasegate.rules.package_run import (
     Validated,
 )
 from phasegate.rules.retry import Fault
+from phasegate.rules.telling import tell_package
 from phasegate.rules.work_package import State
 from phasegate.workspace.checkout import find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, open_feature, remove_checkout
@@ -96,10 +100,11 @@ def dispatch(
         settings = member_for(project, "implement", phase, agent).settings
         place = Workplace(project, store, one, max(package.num_agents, settings.num_agents), phase)
         limits = Limits(project.config.run.max_review_cycles, settings.max_retries, place.count, losses=MOST_LOSSES)
-        record = _Record(place, PackageJournal(project, store, package, limits), say, show or (lambda _: None))
+        record = _Record(place, store, limits, say, show or (lambda _: None))
         jobs = AgentJobs(place, trails, record, agent, cancelled or project.stop)
         try:
-            return _Dispatch(place, record, jobs, by).carry_on()
+            with record.ended():
+                return _Dispatch(place, record, jobs, by).carry_on()
         except Interrupted:
             return Stopped(package.work_package_id)
         finally:
@@ -109,28 +114,43 @@ def dispatch(
 class _Record:
     """The package's journal, and those who are told when something is put into it."""
 
-    def __init__(self, place: Workplace, journal: PackageJournal, say: Say, show: Show) -> None:
-        self._name, self._journal = place.package.work_package_id, journal
+    def __init__(self, place: Workplace, store: Store, limits: Limits, say: Say, show: Show) -> None:
+        self._name = place.package.work_package_id
         self._say, self._show = say, show
         self._agents: tuple[str, ...] = ()
+        unit = PackageUnit(place.package, limits, place.phase)
+        self._journal = WorkJournal(store, place.project.clock, unit, self._heard)
+        self._journal.time_steps()
 
     @property
     def run(self) -> Run:
-        return self._journal.run
+        return self._journal.state
 
-    def __call__(self, *events: Happened, rows: tuple[Event, ...] = ()) -> None:
-        before = self.run.state
-        run = self._journal.record(events, rows)
-        if run.state is not before:
-            self._say(f"{self._name} {before} -> {run.state}")
+    def __call__(
+        self, *events: Happened, rows: tuple[Event, ...] = (), parts: Mapping[str, float] | None = None
+    ) -> None:
+        self._journal.record(*events, rows=rows, parts=parts)
+
+    def _heard(self, taken: Sequence[Transition[Run, Happened]]) -> None:
+        for before, event, after in taken:
+            if line := tell_package(self._name, event):
+                self._say(line)
+            if before is not None and before.state is not after.state:
+                self._say(f"{self._name} {before.state} -> {after.state}")
         self.show()
 
     def read_again(self) -> None:
         """Take in what is on record: an interrupted step may be, or may not."""
         self._journal.read_again()
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, at_once: bool = False) -> None:
+        """Tell something that is no event, and put it on record: with the next event, or before a wait at once."""
         self._say(f"{self._name}: {text}")
+        self._journal.tell(text) if at_once else self._journal.note(text)
+
+    def ended(self) -> AbstractContextManager[None]:
+        """Record what waits when nothing more is done in this run."""
+        return self._journal.ended()
 
     def show(self, agents: tuple[str, ...] | None = None) -> None:
         """Tell the watcher what is going on; without `agents`, those of the last time are still at work."""
@@ -207,10 +227,8 @@ class _Dispatch:
         evidence = checker.check(run.commit)
         place.evidence_file(run.round).write_text(describe(evidence), encoding="utf-8")
         wrong = hold_against(place, run.round, checker, evidence, self._record.say)
-        names = ", ".join(check.name for check in evidence.failures)
-        self._record.say(f"manifest {'failed: ' + names if names else 'passed'}")
         lacking = tuple(check.name for check in evidence.failures if check.fault is Fault.NO_PROGRAM)
-        self._record(Validated(run.commit, failures_of(evidence), lacking), rows=wrong)
+        self._record(Validated(run.commit, failures_of(evidence), lacking), rows=wrong, parts=seconds_of(evidence))
 
     def _merge(self) -> None:
         self._record(merge(self._place))

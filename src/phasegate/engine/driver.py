@@ -14,17 +14,18 @@ from typing import NamedTuple
 
 from phasegate.engine.closing import merge_feature, tidy
 from phasegate.engine.dispatch import Report, Stopped, dispatch
-from phasegate.engine.feature_journal import HAPPENED, FeatureJournal, read_happened
+from phasegate.engine.feature_journal import HAPPENED, choose, open_feature_journal, read_happened
 from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.packages import find_package, read_package_event
 from phasegate.engine.phase_steps import LOOK_EVERY_S, PhaseSteps
 from phasegate.engine.project import Project
+from phasegate.engine.work_journal import WorkJournal
 from phasegate.errors import Interrupted, StateConflict
 from phasegate.record.lock import feature_lock
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
 from phasegate.rules.decide import decide
-from phasegate.rules.feature_events import Advanced, CompletionAsked, PackageEnded, PackageStarted, Retried
+from phasegate.rules.feature_events import Advanced, CompletionAsked, Happened, PackageEnded, PackageStarted, Retried
 from phasegate.rules.feature_state import Feature, Step
 from phasegate.rules.ordering import ENGINE, NOT_KEPT, By
 from phasegate.rules.work_package import State
@@ -47,13 +48,13 @@ class _Came(NamedTuple):
 
 
 @contextmanager
-def at_work(project: Project, store: Store, slug: str, command: str) -> Iterator[FeatureJournal]:
+def at_work(project: Project, store: Store, slug: str, command: str) -> Iterator[WorkJournal[Feature, Happened]]:
     """Hold a feature alone, with its journal."""
     with feature_lock(project.location.locks, slug, command, project.now()):
-        journal = FeatureJournal(project, store, slug)
+        journal = open_feature_journal(project, store, slug)
         if not journal.is_begun:
             raise StateConflict(f"feature {slug} has no workflow", 'begin one: phasegate run feature "..."')
-        journal.choose()  # whatever became of the view, the store is right
+        choose(project, store, journal)  # whatever became of the view, the store is right
         try:
             yield journal
         finally:
@@ -66,8 +67,10 @@ def drive(project: Project, store: Store, slug: str, wishes: Wishes | None = Non
         at_work(project, store, slug, f"run {slug}") as journal,
         Trails.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails,
     ):
+        journal.time_steps()
         try:
-            return _Drive(project, store, trails, journal, wishes or Wishes()).go()
+            with journal.ended():
+                return _Drive(project, store, trails, journal, wishes or Wishes()).go()
         except Interrupted:
             return Stopped(slug)
 
@@ -78,7 +81,7 @@ class _Drive:
         project: Project,
         store: Store,
         trails: Trails,
-        journal: FeatureJournal,
+        journal: WorkJournal[Feature, Happened],
         wishes: Wishes,
     ) -> None:
         self._project, self._store, self._journal = project, store, journal
@@ -87,7 +90,7 @@ class _Drive:
 
     @property
     def _feature(self) -> Feature:
-        return self._journal.feature
+        return self._journal.state
 
     @property
     def _slug(self) -> str:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
 import msgspec
 
 from phasegate.engine.project import Project
+from phasegate.engine.work_journal import Due, Transition, WorkJournal
 from phasegate.record.reader import Reader
 from phasegate.record.row_events import gate_judged, workflow_changed
-from phasegate.record.rows import Event, Gate
+from phasegate.record.rows import Event, Gate, Recorded
 from phasegate.record.rows import Workflow as WorkflowRow
 from phasegate.record.store import Store
 from phasegate.record.view import write_view
-from phasegate.rules.decide import apply, fold
+from phasegate.rules.decide import apply, decide, fold
 from phasegate.rules.feature_events import GateChecked, Happened
-from phasegate.rules.feature_state import Feature
+from phasegate.rules.feature_state import Feature, Step
 from phasegate.rules.lifecycle import Stage, Workflow
 from phasegate.rules.step_outcomes import judged
 
 HAPPENED = "workflow.happened"
+_ORDERS = (Step.STOP, Step.ADVANCE, Step.RETRY, Step.COMPLETE)  # they take no time
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -47,63 +51,74 @@ def recorded_workflows(reader: Reader) -> list[Workflow]:
     ]
 
 
-class FeatureJournal:
-    """One feature's events and what they make. Only the holder of the feature's lock writes."""
+class FeatureUnit:
+    """A feature, for its journal."""
 
-    def __init__(self, project: Project, store: Store, slug: str) -> None:
-        self._project, self._store, self._slug = project, store, slug
-        self._feature = read_feature(store, slug)
+    work = ""
 
-    @property
-    def feature(self) -> Feature:
-        assert self._feature is not None, "a journal is opened for a feature that was started"
-        return self._feature
+    def __init__(self, slug: str) -> None:
+        self.slug = slug
+        self._gates = 0
 
-    @property
-    def is_begun(self) -> bool:
-        return self._feature is not None
+    def read(self, recorded: Recorded) -> Happened | None:
+        return read_happened(recorded.payload) if recorded.kind == HAPPENED else None
 
-    def read_again(self) -> None:
-        """Take in what is on record: an interrupted step may be, or may not."""
-        self._feature = read_feature(self._store, self._slug)
+    def write(self, event: Happened) -> Event:
+        return happened(event)
 
-    def record(self, *events: Happened, rows: tuple[Event, ...] = ()) -> Feature:
-        """Append what happened as one durable step, and take it in."""
-        feature = self._feature
-        gates: list[Event] = []
-        for event in events:
-            if isinstance(event, GateChecked) and feature is not None:
-                gates.append(self._gate(feature, event, len(gates)))
-            feature = apply(feature, event)
-        assert feature is not None
-        moved = (
-            [] if self._feature and _shown(feature) == _shown(self._feature) else [_row(feature, self._project.now())]
-        )
-        self._store.append_now(self._slug, self._project.now(), [*map(happened, events), *rows, *gates, *moved])
-        self._feature = feature
-        if moved:
-            self.show()
-        return feature
+    def fold(self, events: Iterable[Happened]) -> Feature | None:
+        every = list(events)
+        self._gates = sum(isinstance(event, GateChecked) for event in every)
+        return fold(every)
 
-    def choose(self) -> None:
-        """Make the feature the default of later commands, and the one that state.json shows (W4)."""
-        first = next(iter(self._store.workflows()), None)
-        if first is not None and first.feature != self._slug:
-            self._store.append_now(self._slug, self._project.now(), [_row(self.feature, self._project.now())])
-        self.show()
+    def apply(self, state: Feature | None, event: Happened) -> Feature:
+        after = apply(state, event)
+        assert after is not None, "a feature begins with its start"
+        return after
 
-    def show(self) -> None:
-        """Write state.json anew: this feature, or when it has ended the one that is the default then."""
-        own = self.feature.workflow
-        others = (one for one in recorded_workflows(self._store) if one.active and one.feature != self._slug)
-        write_view(self._project.root, own if own.active else next(others, None))
+    def rows(self, taken: Sequence[Transition[Feature, Happened]], ts: str) -> Iterator[Event]:
+        for before, event, _ in taken:
+            if isinstance(event, GateChecked) and before is not None:
+                self._gates += 1
+                yield gate_judged(_gate(before, event, self._gates, ts))
+        if taken and (taken[0].before is None or _shown(taken[0].before) != _shown(taken[-1].after)):
+            yield workflow_row(taken[-1].after, ts)
 
-    def _gate(self, feature: Feature, event: GateChecked, offset: int) -> Event:
-        result, workflow = judged(feature, event), feature.workflow
-        number = len(self._store.gates(self._slug)) + offset + 1
-        reasons = "\n".join(result.reasons)
-        at = self._project.now()
-        return gate_judged(Gate(self._slug, number, workflow.phase, workflow.round, str(result.outcome), reasons, at))
+    def due(self, state: Feature) -> Due | None:
+        step = decide(state)[0].step
+        return None if step in _ORDERS else Due("archive" if state.closing else state.workflow.phase, step, state.round)
+
+
+def open_feature_journal(project: Project, store: Store, slug: str) -> WorkJournal[Feature, Happened]:
+    """The journal of a feature; state.json follows it."""
+
+    def heard(taken: Sequence[Transition[Feature, Happened]]) -> None:
+        if taken and (taken[0].before is None or _shown(taken[0].before) != _shown(taken[-1].after)):
+            show(project, store, taken[-1].after)
+
+    return WorkJournal(store, project.clock, FeatureUnit(slug), heard)
+
+
+def choose(project: Project, store: Store, journal: WorkJournal[Feature, Happened]) -> None:
+    """Make a feature the default of later commands, and the one that state.json shows (W4)."""
+    feature = journal.state
+    first = next(iter(store.workflows()), None)
+    if first is not None and first.feature != feature.workflow.feature:
+        journal.record(rows=[workflow_row(feature, project.now())])
+    show(project, store, feature)
+
+
+def show(project: Project, reader: Reader, feature: Feature) -> None:
+    """Write state.json anew: this feature, or when it has ended the one that is the default then."""
+    own = feature.workflow
+    others = (one for one in recorded_workflows(reader) if one.active and one.feature != own.feature)
+    write_view(project.root, own if own.active else next(others, None))
+
+
+def _gate(feature: Feature, event: GateChecked, number: int, ts: str) -> Gate:
+    result, workflow = judged(feature, event), feature.workflow
+    reasons = "\n".join(result.reasons)
+    return Gate(workflow.feature, number, workflow.phase, workflow.round, str(result.outcome), reasons, ts)
 
 
 def _shown(feature: Feature) -> tuple[object, ...]:
@@ -111,7 +126,8 @@ def _shown(feature: Feature) -> tuple[object, ...]:
     return workflow.index, workflow.stage, workflow.round, workflow.reason, feature.remediation, feature.merged
 
 
-def _row(feature: Feature, ts: str) -> Event:
+def workflow_row(feature: Feature, ts: str) -> Event:
+    """Where a feature's workflow stands, as the journal knows it."""
     workflow = feature.workflow
     return workflow_changed(
         WorkflowRow(

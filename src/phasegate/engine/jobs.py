@@ -161,6 +161,8 @@ def started_row(project: Project, assigned: Assigned) -> JobRow:
         assigned.round,
         assigned.agent,
         project.now(),
+        workflow_phase=assigned.workflow_phase,
+        model=assigned.settings.model or "",
     )
 
 
@@ -245,21 +247,21 @@ def _note_end(project: Project, trails: Trails, assigned: Assigned, ended: Ended
 
 
 def _ended_row(project: Project, started: JobRow, ended: Ended, prompt: Path) -> Event:
+    usage = ended.usage or Usage()
     row = started._replace(
         ended=project.now(),
         outcome=str(ended.end),
         prompt_hash=_digest(prompt.read_bytes()),
         output_hash=_digest(ended.finished.stdout.encode()),
-        tokens=_tokens(ended.usage),
-        cost_usd=(ended.usage.cost_usd or 0.0) if ended.usage else 0.0,
+        tokens=usage.input_tokens + usage.output_tokens,
+        input_tokens=usage.input_tokens,
+        cached_tokens=usage.cached_input_tokens,
+        output_tokens=usage.output_tokens,
+        cost_usd=usage.cost_usd or 0.0,
         retry_at_s=(ended.retry_at_s or 0.0) if ended.end is End.LIMITED else 0.0,
         logs="\n".join(str(prompt.with_name(name)) for name in LOGS),
     )
     return job_ended(row)
-
-
-def _tokens(usage: Usage | None) -> int:
-    return usage.input_tokens + usage.output_tokens if usage else 0
 
 
 def _digest(data: bytes) -> str:

@@ -8,10 +8,11 @@ import unicodedata
 from phasegate.engine.closing import feature_branches, put_away
 from phasegate.engine.dispatch import current_branch
 from phasegate.engine.driver import at_work
-from phasegate.engine.feature_journal import FeatureJournal, read_feature, recorded_workflows
+from phasegate.engine.feature_journal import open_feature_journal, read_feature, recorded_workflows
 from phasegate.engine.phase_steps import PhaseSteps
 from phasegate.engine.project import Project
 from phasegate.engine.staffing import member_for, staff
+from phasegate.engine.work_journal import WorkJournal
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.record.artifacts import list_features
 from phasegate.record.lock import feature_lock, repository_lock
@@ -68,7 +69,7 @@ def start(
     with repository_lock(project.location.locks, "start"):
         slug = _free_slug(project, store, description or type_)
         with feature_lock(project.location.locks, slug, f"start {type_}", project.now()):
-            journal = FeatureJournal(project, store, slug)
+            journal = open_feature_journal(project, store, slug)
             _order(journal, Started(slug, type_, plan, base, description, noun, limits, by))
             store.anchor()
     return slug
@@ -135,7 +136,7 @@ def check_gate(project: Project, store: Store, slug: str) -> tuple[Feature, Gate
         at_work(project, store, slug, "gate") as journal,
         Trails.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails,
     ):
-        feature = journal.feature
+        feature = journal.state
         open_feature(project.repository, slug, feature.base)  # nothing may have been carried out yet
         steps = PhaseSteps(project, store, trails, journal, None)
         found = steps.at_the_gate()
@@ -172,8 +173,8 @@ def _ordered(project: Project, store: Store, slug: str, verb: str, event: Happen
         return _order(journal, event)
 
 
-def _order(journal: FeatureJournal, event: Happened) -> Feature:
-    after = take(journal.feature if journal.is_begun else None, event)
+def _order(journal: WorkJournal[Feature, Happened], event: Happened) -> Feature:
+    after = take(journal.state if journal.is_begun else None, event)
     if isinstance(after, Refusal):
         raise StateConflict(after.reason, after.hint or "phasegate status shows where it stands")
     return journal.record(event)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from phasegate.engine.project import Project
+from phasegate.engine.work_journal import Due, Transition
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.feature_folder import read_text
 from phasegate.prompts.package_reader import load
 from phasegate.record.reader import Reader
 from phasegate.record.row_events import package_changed
-from phasegate.record.rows import Event, Package
+from phasegate.record.rows import Event, Package, Recorded
 from phasegate.record.store import Store
 from phasegate.rules.dependencies import needs, plan_problems
 from phasegate.rules.ordering import NOT_KEPT, By
-from phasegate.rules.package_run import Happened, Limits, Prepared, Run, apply, fold
+from phasegate.rules.package_run import Happened, Limits, Prepared, Run, Step, apply, fold
 from phasegate.rules.phase import Work, phase_of
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
 
@@ -138,53 +139,43 @@ def read_package_event(payload: bytes) -> tuple[str, Happened]:
     return step.package, step.event
 
 
-class PackageJournal:
-    """One package's events and the run they make. Only the holder of the package's lock writes."""
+class PackageUnit:
+    """A package, for its journal."""
 
-    def __init__(self, project: Project, store: Store, package: WorkPackage, limits: Limits) -> None:
-        self._project, self._store = project, store
-        self._package = package
-        self._limits = limits
-        self.read_again()
+    def __init__(self, package: WorkPackage, limits: Limits, phase: str) -> None:
+        self.slug, self.work = package.feature_slug, package.work_package_id
+        self._title, self._limits, self._phase = package.title, limits, phase
 
-    def read_again(self) -> None:
-        """Where the package stands by what is on record."""
-        self.run: Run = fold(self._events(), self._limits)
+    def read(self, recorded: Recorded) -> Happened | None:
+        if recorded.kind != HAPPENED:
+            return None
+        package, event = read_package_event(recorded.payload)
+        return event if package == self.work else None
 
-    def _events(self) -> Iterator[Happened]:
-        for recorded in self._store.events(self._package.feature_slug):
-            if recorded.kind == HAPPENED:
-                step = msgspec.json.decode(recorded.payload, type=_Step)
-                if step.package == self._package.work_package_id:
-                    yield step.event
+    def write(self, event: Happened) -> Event:
+        return Event(HAPPENED, msgspec.json.encode(_Step(self.work, event)))
 
-    def record(self, events: Sequence[Happened], rows: Sequence[Event] = ()) -> Run:
-        """Append what happened as one durable step, with the package's row, and take it in."""
-        run = self.run
-        for event in events:
-            run = apply(run, event)
-        steps = [Event(HAPPENED, msgspec.json.encode(_Step(self._package.work_package_id, event))) for event in events]
-        state = [package_changed(self._row(run))] if _shown(run) != _shown(self.run) else []
-        self._store.append_now(self._package.feature_slug, self._project.now(), [*steps, *rows, *state])
-        self.run = run
-        return run
+    def fold(self, events: Iterable[Happened]) -> Run:
+        return fold(events, self._limits)
 
-    def _row(self, run: Run) -> Package:
-        package = self._package
-        return Package(
-            package.feature_slug,
-            package.work_package_id,
-            package.title,
-            run.state,
-            run.round,
-            run.reason if run.state is State.BLOCKED else "",
-            run.remediation if run.state is State.BLOCKED else "",
-            self._project.now(),
-        )
+    def apply(self, state: Run | None, event: Happened) -> Run:
+        return apply(state or Run(limits=self._limits), event)
+
+    def rows(self, taken: Sequence[Transition[Run, Happened]], ts: str) -> Iterator[Event]:
+        if taken and _shown(taken[0].before) != _shown(taken[-1].after):
+            yield package_changed(self._row(taken[-1].after, ts))
+
+    def due(self, state: Run) -> Due | None:
+        return None if state.step is Step.STOP else Due(self._phase, state.step, state.round)
+
+    def _row(self, run: Run, ts: str) -> Package:
+        is_blocked = run.state is State.BLOCKED
+        reason, remediation = (run.reason, run.remediation) if is_blocked else ("", "")
+        return Package(self.slug, self.work, self._title, run.state, run.round, reason, remediation, ts)
 
 
-def _shown(run: Run) -> tuple[object, ...]:
-    return run.state, run.round, run.reason, run.remediation
+def _shown(run: Run | None) -> tuple[object, ...]:
+    return (run.state, run.round, run.reason, run.remediation) if run else ()
 
 
 def refuse_unready(reader: Reader, one: Planned) -> None:

@@ -14,7 +14,9 @@ BEFORE_A_MERGE = (Purpose.BUILD, Purpose.TEST)
 _MEANT = {Purpose.COVERAGE: (Purpose.TEST, Purpose.COVERAGE)}
 
 
-def run_commands(project: Project, slug: str, start: str, commit: str, commands: tuple[str, ...]) -> Ran:
+def run_commands(
+    project: Project, slug: str, start: str, commit: str, commands: tuple[str, ...]
+) -> tuple[Ran, Evidence]:
     """Run a phase's commands: names of checks, or command lines. A check that the project has not is no result.
 
     `start` is the commit that the feature began from: a check that the project had there is still one.
@@ -23,12 +25,17 @@ def run_commands(project: Project, slug: str, start: str, commit: str, commands:
     lines = [line for line in commands if line not in Purpose.__members__.values()]
     purposes = [meant for name in names for meant in _MEANT.get(name, (name,))]
     evidence = _checker(project, slug, start).run(commit, purposes, lines)
-    return Ran(_results(evidence), describe(evidence), commit)
+    return Ran(_results(evidence), describe(evidence), commit), evidence
 
 
 def check_merge(project: Project, slug: str, start: str, commit: str) -> Evidence:
     """Build and test a merged tree before its branch moves on from `start`."""
     return _checker(project, slug, start).run(commit, BEFORE_A_MERGE)
+
+
+def seconds_of(evidence: Evidence) -> dict[str, float]:
+    """How long each command took."""
+    return {check.name: round(check.duration_s, 3) for check in evidence.checks if check.duration_s is not None}
 
 
 def _results(evidence: Evidence) -> dict[str, bool]:

@@ -9,22 +9,22 @@ from phasegate.checks.excerpt import listed
 from phasegate.engine.crew import Crew
 from phasegate.engine.document_harvest import take_documents
 from phasegate.engine.feature_branch import Branch
-from phasegate.engine.feature_journal import FeatureJournal
 from phasegate.engine.harvesting import told
 from phasegate.engine.job_end import Assigned, Ended
 from phasegate.engine.jobs import clear_away, last_seen, lost_row, run_job, started_row
 from phasegate.engine.phase_briefs import brief, write_scope
-from phasegate.engine.phase_checks import run_commands
+from phasegate.engine.phase_checks import run_commands, seconds_of
 from phasegate.engine.planning import Plans, plan_findings
 from phasegate.engine.project import Project
-from phasegate.engine.staffing import Member, member_for
+from phasegate.engine.staffing import Member, clock, member_for
+from phasegate.engine.work_journal import WorkJournal
 from phasegate.errors import Interrupted, StateConflict
 from phasegate.prompts.reports import report
 from phasegate.record.row_events import job_started
 from phasegate.record.rows import Job as Row
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
-from phasegate.rules.feature_events import GateChecked, JobEnded, JobStarted, Reported, Strayed, Written
+from phasegate.rules.feature_events import GateChecked, Happened, JobEnded, JobStarted, Reported, Strayed, Written
 from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import TASKS, Work
@@ -53,12 +53,12 @@ class PhaseSteps:
         project: Project,
         store: Store,
         trails: Trails,
-        journal: FeatureJournal,
+        journal: WorkJournal[Feature, Happened],
         agent: str | None,
     ) -> None:
         self._project, self._store, self._trails, self._journal = project, store, trails, journal
         self._agent = agent
-        self.branch = Branch(project, journal.feature.workflow.feature)
+        self.branch = Branch(project, journal.state.workflow.feature)
         self.steps = {
             Step.WRITE: self._write,
             Step.ARCHIVE: self._write,
@@ -74,7 +74,7 @@ class PhaseSteps:
 
     @property
     def _feature(self) -> Feature:
-        return self._journal.feature
+        return self._journal.state
 
     @property
     def _due(self) -> Step:
@@ -137,19 +137,23 @@ class PhaseSteps:
 
     def _member(self) -> Member:
         """Who does the step. One that rests at a limit of its provider is waited for, unless another stands in."""
+        told_until_s = 0.0
         while True:
             resting = self._store.resting(self._project.clock.time_s())
             member = member_for(self._project, ROLES[self._due], self._feature.phase.key, self._agent, resting)
             if member.name not in resting:
                 return member
-            if self._project.stop.wait(
-                min(LONGEST_NAP_S, max(0.0, resting[member.name] - self._project.clock.time_s()))
-            ):
+            until_s = resting[member.name]
+            if told_until_s != until_s:
+                told_until_s = until_s
+                self._journal.tell(f"{member.name} rests at a limit until {clock(until_s)}; it goes on by itself")
+            if self._project.stop.wait(min(LONGEST_NAP_S, max(0.0, until_s - self._project.clock.time_s()))):
                 raise Interrupted
 
     def _back_off(self) -> None:
         if self._feature.retries:
             wait_s = back_off_s(self._feature.retries, self._project.clock.chance())
+            self._journal.tell(f"trying again in {wait_s:.0f} s")
             if self._project.stop.wait(wait_s):
                 raise Interrupted
 
@@ -221,7 +225,8 @@ class PhaseSteps:
         commands = phase.commands or (own.commands if own else None) or ()
         head = self.branch.head()
         start = fork_point(self._project.repository, self._feature.base, head)
-        self._journal.record(run_commands(self._project, self.branch.slug, start, head, commands))
+        ran, evidence = run_commands(self._project, self.branch.slug, start, head, commands)
+        self._journal.record(ran, parts=seconds_of(evidence))
 
     def _report(self) -> None:
         """Write the document of a phase in which no agent writes one."""

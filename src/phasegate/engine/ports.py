@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
+
+from phasegate.record.rows import Event, Recorded
+
+
+class Journal(Protocol):
+    """The journal: a log of events for each feature, each step of it durable and taken by one writer only."""
+
+    def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
+        """Append events as one durable step; the number of the last one.
+
+        Raises MovedOn, and appends nothing, if the feature's last event is not number `expected_seq`.
+        """
+
+    def events(self, feature: str, after_seq: int = 0) -> Iterator[Recorded]:
+        """A feature's events in order, from the one behind `after_seq` on."""
 
 
 class Clock(Protocol):

@@ -9,6 +9,7 @@ from threading import Event, Thread
 from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.packages import read_package_event
+from phasegate.engine.run_log import read_notice
 from phasegate.record.reader import Reader
 from phasegate.record.row_events import row_of
 from phasegate.record.rows import Job, Recorded
@@ -43,6 +44,8 @@ class Follower:
     def _take(self, recorded: Recorded) -> Told:
         if recorded.kind == OF_PACKAGE:
             return Told(tell_package(*read_package_event(recorded.payload)))
+        if (notice := read_notice(recorded)) is not None:
+            return Told(f"{notice.work}: {notice.text}" if notice.work else notice.text)
         if recorded.kind in ("job.started", "job.ended"):
             self._note_job(recorded)
         if recorded.kind != HAPPENED:

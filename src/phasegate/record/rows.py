@@ -54,6 +54,11 @@ class Job(NamedTuple):
     tokens: int = 0  # as the agent reports
     cost_usd: float = 0.0
     retry_at_s: float = 0.0  # when the limit that ended it is lifted, in seconds since 1970
+    workflow_phase: str = ""  # the key, such as 06-implementation; `phase` is the role
+    model: str = ""  # as configured
+    input_tokens: int = 0  # all of them, those from a cache too
+    cached_tokens: int = 0
+    output_tokens: int = 0
 
 
 class Workflow(NamedTuple):

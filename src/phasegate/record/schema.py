@@ -32,7 +32,7 @@ class Schema(NamedTuple):
 
 
 SCHEMA = Schema(
-    version=2,
+    version=3,
     create="""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE event (
@@ -46,7 +46,9 @@ CREATE TABLE package (
 CREATE TABLE job (
   feature TEXT, id TEXT PRIMARY KEY, wp TEXT, phase TEXT, round INTEGER, agent TEXT, started TEXT, ended TEXT,
   outcome TEXT, prompt_hash TEXT, output_hash TEXT, logs TEXT,
-  tokens INTEGER DEFAULT 0, cost_usd REAL DEFAULT 0.0, retry_at_s REAL DEFAULT 0.0
+  tokens INTEGER DEFAULT 0, cost_usd REAL DEFAULT 0.0, retry_at_s REAL DEFAULT 0.0,
+  workflow_phase TEXT DEFAULT '', model TEXT DEFAULT '',
+  input_tokens INTEGER DEFAULT 0, cached_tokens INTEGER DEFAULT 0, output_tokens INTEGER DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX job_of_feature ON job (feature, started);
 CREATE TABLE workflow (

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from phasegate.errors import StateConflict
+from phasegate.errors import MovedOn, StateConflict
 from phasegate.record.git_anchor import REF, Anchor, read_anchor, write_anchor
 from phasegate.record.heads import Heads
 from phasegate.record.location import Location, prepare_folder
@@ -27,10 +27,6 @@ from phasegate.rules.artifact_path import require_slug
 from phasegate.rules.chain import Entry, Head, entry_hash, origin
 
 REPOSITORY = ""  # events that concern no feature
-
-
-class MovedOn(StateConflict):
-    """Another process has taken a step of this feature in the meantime."""
 
 
 class Store(Reader):

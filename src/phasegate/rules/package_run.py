@@ -59,6 +59,7 @@ class JobStarted(Event, frozen=True, tag="job-started"):
     role: str  # implement or review
     round: int
     agent_index: int = 0
+    agent: str = ""  # as people know it
 
 
 class JobEnded(Event, frozen=True, tag="job-ended"):

@@ -126,8 +126,8 @@ def _gate_line(before: Feature | None, after: Feature) -> str:
 def tell_package(package: str, event: package_run.Happened) -> str:
     """What an event of a work package is to people."""
     match event:
-        case package_run.JobStarted(_, role, round_):
-            return f"{package}: round {round_}, {role}"
+        case package_run.JobStarted(_, role, round_, _, agent):
+            return f"{package}: round {round_}, {role}" + (f" by {agent}" if agent else "")
         case package_run.JobEnded(_, end, reason) if reason:
             return f"{package}: {end}: {_short(reason)}"
         case package_run.Harvested(commit, violations):
