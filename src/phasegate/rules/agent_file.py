@@ -1,13 +1,17 @@
-"""Where the prompt section of an agent file goes (N10). Text in, text out; twice gives the same bytes as once."""
+"""Where the prompt section of an agent file goes. Text in, text out; twice gives the same bytes as once.
+
+Of Markdown it knows level-1 headings at the margin, and the code fences and comments that hide them; a fence that opens
+in a list must be closed too. Lists, tables and the rest matter only at the end of a file: they are no closing line.
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError
-from phasegate.rules.markdown import Line, LineKind, main_title, read_kinds, split_lines
 
 PROMPTS = "SUGGESTED PROMPTS"
 PROTOCOL = "PROMPT EMISSION PROTOCOL"
@@ -17,6 +21,14 @@ SELF_VALIDATION = "SELF-VALIDATION"
 OWN_TITLES = (PROMPTS, PROTOCOL)
 _BYTE_ORDER_MARK = "\ufeff"
 _TELLING_LINES = 3  # the end of a block that is quoted, by which an older text of ours is known as well
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
+_TITLE = re.compile(r"#(?:[ \t]+(.*))?$")
+_LIST_MARKS = r"[ \t]*(?:(?:[-+*]|\d{1,9}[.)])[ \t]+)*"
+_FENCE = re.compile(rf"{_LIST_MARKS}(?:(`{{3,}})[^`]*|(~{{3,}}).*)$")
+_UNDERLINE = re.compile(r"=+[ \t]*$")
+_HEADING_OR_RULE = re.compile(r"#{1,6}(?:[ \t]|$)|=+[ \t]*$|(?:\*[ \t]*){3,}$|(?:-[ \t]*){3,}$|(?:_[ \t]*){3,}$")
+_NO_PARAGRAPH = re.compile(r"[ \t]|[-+*](?:[ \t]|$)|\d{1,9}[.)](?:[ \t]|$)|\[\d+\]|[|:\- \t]*$|\|")
 
 
 class Section(NamedTuple):
@@ -30,9 +42,14 @@ class AgentFile(NamedTuple):
     """An agent file taken apart: the lines that are its author's, and our sections that were among them."""
 
     text: str
-    mark: str
-    lines: tuple[Line, ...]
+    mark: str  # of the byte order
+    lines: tuple[str, ...]  # with their endings
     sections: tuple[Section, ...]
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a text with their endings; only LF, CRLF and CR end one."""
+    return _LINE.findall(text)
 
 
 def read_agent_file(text: str, due: Section | None = None) -> AgentFile:
@@ -42,22 +59,18 @@ def read_agent_file(text: str, due: Section | None = None) -> AgentFile:
     """
     mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
     lines = split_lines(text[len(mark) :])
-    outline = _Outline(lines)
-    if outline.unclosed is not None:
-        raise ConfigError(
-            f"the code fence or comment that opens in line {outline.unclosed + 1} is never closed",
-            "close it; a section put in behind it would be a part of it",
-        )
-    kept: list[Line] = []
+    outline = Outline(lines)
+    kept: list[str] = []
     sections: list[Section] = []
     position = 0
-    for start, end in outline.own_ranges():
+    for start, title in outline.titles.items():
+        if title not in OWN_TITLES:
+            continue
         _join(kept, lines[position:start])
-        title = outline.titles[start]
-        position = end
+        position = outline.end_of_section(start)
         if due is not None and due.title == title:
-            position = start + _own_length(lines[start:end], due.text)
-        sections.append(_section(title, lines[start:position]))
+            position = start + _own_length(lines[start:position], due.text)
+        sections.append(Section(title, "".join(f"{_bare(line)}\n" for line in _trimmed(lines[start:position]))))
     _join(kept, lines[position:])
     if _front_matter_length(kept) != _front_matter_length(lines):
         raise ConfigError(
@@ -70,27 +83,26 @@ def read_agent_file(text: str, due: Section | None = None) -> AgentFile:
 def front_matter(file: AgentFile) -> list[str]:
     """The lines between the two delimiters at the top of the file; none: no front matter."""
     length = _front_matter_length(file.lines)
-    return [line.text for line in file.lines[1 : max(length - 1, 1)]]
+    return [_bare(line) for line in file.lines[1 : max(length - 1, 1)]]
 
 
 def looks_like_orchestrator(file: AgentFile) -> bool:
     """Whether a file that does not say what it is has the orchestrator's sections."""
-    titles = set(_Outline(file.lines).titles.values())
+    titles = set(Outline(file.lines).titles.values())
     return {GOVERNANCE, PROGRESS} <= titles or any(section.title == PROTOCOL for section in file.sections)
 
 
 def with_section(file: AgentFile, section: Section) -> str:
     """The file with this section, once and at its place, and with no other section of ours."""
-    at = _place(_Outline(file.lines), section.title)
-    head, tail = _without_last_blanks(file.lines[:at]), _without_first_blanks(file.lines[at:])
-    ending = _line_ending(file.lines)
-    body = [Line(line.text, ending) for line in split_lines(section.text)]
+    at = _place(Outline(file.lines), section.title)
+    head, tail = _trimmed(file.lines[:at]), _without_first_blanks(file.lines[at:])
+    # That of the first line that says something: blank lines come and go with a section.
+    ending = next((line[len(_bare(line)) :] for line in file.lines if line.strip() and line != _bare(line)), "\n")
+    body = section.text.replace("\n", ending) + ending * bool(tail)
     if head:
         # The last line may have had no ending, or another one, which would melt into the blank line after it.
-        head = [*head[:-1], Line(head[-1].text, ending), Line("", ending)]
-    if tail:
-        body.append(Line("", ending))
-    return file.mark + "".join(line.text + line.ending for line in [*head, *body, *tail])
+        head[-1] = f"{_bare(head[-1])}{ending}{ending}"
+    return "".join([file.mark, *head, body, *tail])
 
 
 def findings(file: AgentFile, section: Section) -> list[str]:
@@ -108,17 +120,19 @@ def findings(file: AgentFile, section: Section) -> list[str]:
     return phrases or [f"misplaced: # {section.title}"]
 
 
-class _Outline:
-    """The headings of a file, its closing line and what lies between them."""
+class Outline:
+    """The level-1 headings of a file, by line, and where the paragraph starts that closes it."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
-        read = read_kinds(lines, _front_matter_length(lines))
-        self.kinds = read.kinds
-        self.unclosed = read.unclosed
-        titles = (self._title_from(lines, n) for n in range(len(lines)))
-        self.titles = dict(found for found in titles if found is not None)
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = [_bare(line) for line in lines]
+        self._hidden = _hidden_lines(self._lines, _front_matter_length(lines))
+        found = (self._heading_that_ends_at(n) for n in range(len(lines)))
+        self.titles = dict(heading for heading in found if heading is not None)
         self._starts = list(self.titles)
         self.closing = self._closing_line()
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
     def first(self, title: str) -> int | None:
         return next((n for n, found in self.titles.items() if found == title), None)
@@ -126,46 +140,53 @@ class _Outline:
     def end_of_section(self, start: int) -> int:
         """Where the section that starts here ends: at the next main heading, the closing line or the file's end."""
         following = bisect_right(self._starts, start)
-        heading = self._starts[following] if following < len(self._starts) else len(self.kinds)
+        heading = self._starts[following] if following < len(self._starts) else len(self)
         return heading if self.closing is None or self.closing < start else min(heading, self.closing)
 
-    def own_ranges(self) -> list[tuple[int, int]]:
-        return [(n, self.end_of_section(n)) for n, title in self.titles.items() if title in OWN_TITLES]
-
-    def _title_from(self, lines: Sequence[Line], n: int) -> tuple[int, str] | None:
-        """Where the main heading starts that this line completes, and its title; the text above `===` is one too."""
-        if self.kinds[n] is LineKind.HEADING:
-            title = main_title(lines[n].text)
-            return None if title is None else (n, title)
-        if self.kinds[n] is not LineKind.RULE or not lines[n].text.strip(" \t").startswith("="):
+    def _heading_that_ends_at(self, n: int) -> tuple[int, str] | None:
+        """Where a heading starts and its title: `# TITLE`, or a paragraph above a line of `===`."""
+        if n in self._hidden:
             return None
-        start = n
-        while start and self.kinds[start - 1] in (LineKind.TEXT, LineKind.MENU):
+        if match := _TITLE.match(self._lines[n]):
+            return n, (match[1] or "").strip(" \t")
+        if not _UNDERLINE.match(self._lines[n]):
+            return None
+        start = self._start_of_paragraph(n)
+        title = " ".join(line.strip(" \t") for line in self._lines[start:n])
+        return None if start in (None, n) else (start, title)
+
+    def _start_of_paragraph(self, end: int) -> int:
+        """The first line of the paragraph whose last line is above `end`; `end` itself where there is none."""
+        start = end
+        while start and self._is_text(start - 1):
             start -= 1
-        return start, " ".join(line.text.strip(" \t") for line in lines[start:n])
+        above = self._lines[start - 1] if start and start - 1 not in self._hidden else ""
+        # The line of a list, a table or a menu goes on with what stands right below it.
+        return start if not above.strip() or _HEADING_OR_RULE.match(above) else end
+
+    def _is_text(self, n: int) -> bool:
+        line = self._lines[n]
+        return bool(
+            line.strip(" \t")
+            and n not in self._hidden
+            and not _HEADING_OR_RULE.match(line)
+            and not _NO_PARAGRAPH.match(line)
+        )
 
     def _closing_line(self) -> int | None:
         """The first line of the paragraph that ends the file; None when something else ends it.
 
         The only paragraph below `# SELF-VALIDATION` is what that section says, and closes nothing.
         """
-        end = len(self.kinds)
-        while end and self.kinds[end - 1] is LineKind.BLANK:
-            end -= 1
-        start = end
-        while start and self.kinds[start - 1] in (LineKind.TEXT, LineKind.QUOTE):
-            start -= 1
-        if start == end or (start and self.kinds[start - 1] is LineKind.MENU):
-            return None
-        above = start
-        while above and self.kinds[above - 1] is LineKind.BLANK:
+        end = len(_trimmed(self._lines))
+        start = self._start_of_paragraph(end)
+        above = len(_trimmed(self._lines[:start]))
+        if above and _UNDERLINE.match(self._lines[above - 1]):
             above -= 1
-        if above and self.kinds[above - 1] is LineKind.RULE:
-            above -= 1  # the line under a heading
-        return None if self.titles.get(above - 1) == SELF_VALIDATION else start
+        return None if start == end or self.titles.get(above - 1) == SELF_VALIDATION else start
 
 
-def _place(outline: _Outline, title: str) -> int:
+def _place(outline: Outline, title: str) -> int:
     """The line before which a section goes, in a file that has none of ours."""
     if title == PROTOCOL:
         governance, progress = outline.first(GOVERNANCE), outline.first(PROGRESS)
@@ -174,66 +195,78 @@ def _place(outline: _Outline, title: str) -> int:
         if progress is not None:
             return progress
     if outline.closing is None:
-        return len(outline.kinds)
+        return len(outline)
     validation = outline.first(SELF_VALIDATION)
     return outline.closing if validation is None else outline.end_of_section(validation)
 
 
-def _front_matter_length(lines: Sequence[Line]) -> int:
+def _hidden_lines(lines: Sequence[str], front_matter_length: int) -> set[int]:
+    """The lines of front matter, code fences and comments. One that is never closed is refused."""
+    hidden = set(range(front_matter_length))
+    opened, closes = 0, None
+    for n in range(front_matter_length, len(lines)):
+        fence = None if closes else _FENCE.match(lines[n])
+        if fence:
+            run = fence[1] or fence[2]
+            opened, closes = n, re.compile(rf"[ \t]*{run[0]}{{{len(run)},}}[ \t]*$")
+        elif not closes and lines[n].lstrip(" ").startswith("<!--"):
+            opened, closes = n, re.compile(r".*-->")
+        if closes:
+            hidden.add(n)
+            rest = lines[n].partition("<!--")[2] if opened == n else lines[n]
+            closes = None if closes.match(rest) else closes
+    if closes:
+        raise ConfigError(
+            f"the code fence or comment that opens in line {opened + 1} is never closed",
+            "close it; a section put in behind it would be a part of it",
+        )
+    return hidden
+
+
+def _front_matter_length(lines: Sequence[str]) -> int:
     """How many lines the front matter takes, delimiters included.
 
     A heading of ours is never inside: else the delimiters that our own sections quote could seem to close it.
     """
-    if not lines or lines[0].text.rstrip(" \t") != "---":
+    if not lines or lines[0].rstrip() != "---":
         return 0
     for number, line in enumerate(lines[1:], 2):
-        if main_title(line.text) in OWN_TITLES:
+        title = _TITLE.match(_bare(line))
+        if title and (title[1] or "").strip(" \t") in OWN_TITLES:
             return 0
-        if line.text.rstrip(" \t") in ("---", "..."):
+        if line.rstrip() in ("---", "..."):
             return number
     return 0
 
 
-def _section(title: str, lines: Sequence[Line]) -> Section:
-    return Section(title, "".join(f"{line.text}\n" for line in _without_last_blanks(lines)))
-
-
-def _own_length(lines: Sequence[Line], due: str) -> int:
+def _own_length(lines: Sequence[str], due: str) -> int:
     """How many lines of a range are our section's: all, unless it ends in some line as the text that is due does."""
-    ours = [line.text for line in split_lines(due)]
-    end = _end_of(ours, [line.text for line in lines])
-    if end is None or read_kinds(lines[:end], 0).unclosed is not None:
-        return len(lines)
-    return len(lines) - len(_without_first_blanks(lines[end:]))
-
-
-def _end_of(ours: list[str], texts: list[str]) -> int | None:
-    if texts[: len(ours)] == ours:
-        return len(ours)
+    ours, texts = due.rstrip("\n").split("\n"), [_bare(line) for line in lines]
     ending = ours[-_TELLING_LINES:]
-    ends = range(len(ending), len(texts) + 1)
-    return next((end for end in ends if texts[end - len(ending) : end] == ending), None)
+    ends = (n for n in range(len(ending), len(texts) + 1) if texts[n - len(ending) : n] == ending)
+    end = len(ours) if texts[: len(ours)] == ours else next(ends, None)
+    return len(lines) if end is None else len(lines) - len(_without_first_blanks(lines[end:]))
 
 
-def _join(before: list[Line], after: Sequence[Line]) -> None:
+def _join(before: list[str], after: Sequence[str]) -> None:
     """Add the part behind a section that was taken out, kept apart by a blank line."""
-    if before and after and before[-1].text.strip(" \t"):
-        before.append(Line("", before[-1].ending))
+    if before and after and before[-1].strip():
+        before.append(before[-1][len(_bare(before[-1])) :])
     before.extend(after)
 
 
-def _line_ending(lines: Sequence[Line]) -> str:
-    """The ending of the first line that says something: blank lines come and go with a section."""
-    return next((line.ending for line in lines if line.text.strip(" \t") and line.ending), "\n")
+def _bare(line: str) -> str:
+    return line.rstrip("\r\n")
 
 
-def _without_last_blanks(lines: Sequence[Line]) -> list[Line]:
+def _trimmed(lines: Sequence[str]) -> list[str]:
+    """The lines without the blank ones at their end."""
     end = len(lines)
-    while end and not lines[end - 1].text.strip(" \t"):
+    while end and not lines[end - 1].strip(" \t\r\n"):
         end -= 1
     return list(lines[:end])
 
 
-def _without_first_blanks(lines: Sequence[Line]) -> list[Line]:
-    start = next((n for n, line in enumerate(lines) if line.text.strip(" \t")), len(lines))
+def _without_first_blanks(lines: Sequence[str]) -> list[str]:
+    start = next((n for n, line in enumerate(lines) if line.strip(" \t\r\n")), len(lines))
     return list(lines[start:])

@@ -43,7 +43,7 @@ each_file = pytest.mark.parametrize("file", FILES.values(), ids=FILES.keys())
 
 
 def authors_text(file: ShippedFile) -> str:
-    return "".join(f"{line.text}\n" for line in read_agent_file(file.text).lines)
+    return "".join(read_agent_file(file.text).lines)
 
 
 def headings(file: ShippedFile) -> list[str]:
