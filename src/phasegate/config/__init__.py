@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from phasegate.config.layers import (
     DEFAULT,
     FILE_NAME,
     PREFIX,
+    SEED_VARIABLES,
     Given,
     Key,
     Place,
@@ -25,6 +27,7 @@ from phasegate.config.layers import (
     from_file,
     from_flags,
     read_file,
+    unknown_seed_variables,
 )
 from phasegate.config.settings import Agent, Config, Settings
 from phasegate.errors import ConfigError
@@ -32,6 +35,7 @@ from phasegate.rules.harnesses import ROWS
 
 __all__ = ["FILE_NAME", "Agent", "Config", "Effective", "Place", "Source", "effective_values", "find_place", "load"]
 
+_log = logging.getLogger("phasegate")
 # What every agent and every workflow must say, and what to do when it does not.
 _REQUIRED = {
     "agents": ("harness", f"set one of: {', '.join(ROWS)}"),
@@ -79,6 +83,8 @@ def load(start: Path, environ: Mapping[str, str], flags: Mapping[str, str] | Non
         for given in _settled([*layer], values):
             values[given.key] = given.value
             sources[given.key] = given.source
+    for name in unknown_seed_variables(environ):
+        _log.warning("%s is not a variable of Phasegate; %s", name, suggestion(name, [*SEED_VARIABLES]))
     return Effective(_built(values, sources), sources, place, text is not None)
 
 

@@ -26,6 +26,11 @@ SEED_VARIABLES: dict[str, Key] = {
 }
 
 
+# What an agent is given under the seeds' prefix.
+SEED_JOB_VARIABLES = ("AGILEPLUS_JOB_ID", "AGILEPLUS_WP_ID", "AGILEPLUS_PROMPT", "AGILEPLUS_CONTEXT")
+SEED_PREFIX = "AGILEPLUS_"
+
+
 class Source(NamedTuple):
     """Which layer a value comes from, and where it stands there: a line of the file, a variable, a flag."""
 
@@ -87,6 +92,12 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
     for name, key in {**SEED_VARIABLES, **keys}.items():
         if name in environ:
             yield Given(key, environ[name], Source("environment", name), is_text=True)
+
+
+def unknown_seed_variables(environ: Mapping[str, str]) -> list[str]:
+    """Variables with the seeds' prefix that mean nothing here: other tools may use them, so they are no error."""
+    known = (*SEED_VARIABLES, *SEED_JOB_VARIABLES)
+    return sorted(name for name in environ if name.startswith(SEED_PREFIX) and name not in known)
 
 
 def from_flags(flags: Mapping[str, str]) -> Iterator[Given]:

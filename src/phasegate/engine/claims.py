@@ -60,7 +60,7 @@ def hold_against(
     for remark in told:
         say(remark)
     place.claims_file(round_).write_text("".join(f"- {remark}\n" for remark in told), encoding="utf-8")
-    wrong = (_Falsely(one.package, round_, one.said.job_id, one.agent, tuple(claims)) for one, claims in found)
+    wrong = (_Falsely(one.package, round_, str(one.said.job_id), one.agent, tuple(claims)) for one, claims in found)
     return tuple(Event(FALSE, msgspec.json.encode(one)) for one in wrong)
 
 

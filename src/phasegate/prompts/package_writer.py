@@ -77,7 +77,11 @@ def write(package: WorkPackage, plan: Plan) -> str:
     front = yaml.safe_dump(
         write_fields(package), default_flow_style=None, sort_keys=False, allow_unicode=True, width=10_000_000
     )
-    return f"---\n{front}---\n\n{fill_all(_shipped('work_package/WP.md'), _values(package, plan))}"
+    return f"---\n{front}---\n\n{_body(package, plan)}"
+
+
+def _body(package: WorkPackage, plan: Plan) -> str:
+    return fill_all(_shipped("work_package/WP.md"), _values(package, plan))
 
 
 def _values(package: WorkPackage, plan: Plan) -> dict[str, str]:
@@ -207,6 +211,7 @@ def _run_values(package: WorkPackage, plan: Plan) -> dict[str, str]:
         "TIMEOUT_S": str(plan.timeout_s),
         "TIMEOUT_MIN": f"{plan.timeout_s / 60:.3g}",
         "TERM_S": f"{plan.timeout_s * 0.9:.0f}",
+        "GRACE_S": f"{min(30.0, plan.timeout_s * 0.1):.0f}",
         "PROFILE": _profile(plan),
         "COORDINATION": _coordination(package),
     }

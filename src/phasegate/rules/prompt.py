@@ -51,6 +51,10 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "context", tuple(self.context))
+        if not isinstance(self.instructions, str):
+            _instructions_missing()
+        if not isinstance(self.system_prompt, str | None):
+            raise MalformedPrompt("a system prompt that is no text", "give text, or None for none")
 
     def to_xml(self) -> str:
         """The prompt as well-formed XML; `from_xml` gives back the same prompt for any text."""

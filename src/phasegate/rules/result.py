@@ -16,7 +16,8 @@ MAX_DEPTH = 32
 _MAX_DIGITS = 40
 # An object is meant as a result if it has one of these keys, written plainly, without escapes.
 MENTIONS = ('"success"', '"job_id"')
-_REQUIRED = (*MENTIONS, '"wp_id"', '"status"')
+_REQUIRED = ('"success"', '"status"')
+BLOCKED = "blocked"
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -34,11 +35,14 @@ class Artifacts(msgspec.Struct, frozen=True):
     lint_status: str | None = None
 
 
-class Response(msgspec.Struct, frozen=True):
-    """The fields of a response. An optional one may be null, which means: not there. Unknown ones are let be."""
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a response. An optional one may be null, which means: not there. Unknown ones are let be.
 
-    job_id: str
-    wp_id: str | None
+    The ids may be missing from an escalation alone: `"success": false` with status "blocked".
+    """
+
+    job_id: str | msgspec.UnsetType = msgspec.UNSET
+    wp_id: str | msgspec.UnsetType | None = msgspec.UNSET
     success: bool
     status: str
     summary: str | None = None
@@ -76,10 +80,13 @@ class _Malformed(ValueError):
 
 
 def check_result(response: Response, job_id: str, wp_id: str | None) -> list[Refusal]:
-    """Every reason to refuse this response as the answer of this job; none if there is none."""
+    """Every reason to refuse this response as the answer of this job; none if there is none.
+
+    An escalation without ids is this job's: it came out of this job's process. A wrong id is refused all the same.
+    """
     reasons = {
-        Refusal.ANOTHER_JOB: response.job_id != job_id,
-        Refusal.ANOTHER_PACKAGE: response.wp_id != wp_id,
+        Refusal.ANOTHER_JOB: response.job_id not in (job_id, msgspec.UNSET),
+        Refusal.ANOTHER_PACKAGE: response.wp_id not in (wp_id, msgspec.UNSET),
         Refusal.CONTRADICTORY: response.success != (response.status == "completed"),
     }
     return [refusal for refusal, holds in reasons.items() if holds]
@@ -161,9 +168,20 @@ def _validated(source: str, start: int, end: int) -> Found | None:
         fields = _load(source)
         if not {"success", "job_id"} & fields.keys():
             return None
-        return Found(start, end, fields, msgspec.convert(fields, Response), "")
+        response = msgspec.convert(fields, Response)
+        _require_ids(response)
+        return Found(start, end, fields, response, "")
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
         return Found(start, end, {}, None, f"the JSON object is malformed: {error}")
+
+
+def _require_ids(response: Response) -> None:
+    """A success names its job and its package, so that no other job's can be taken for it; so does a plain failure."""
+    if not response.success and response.status == BLOCKED:
+        return
+    for name in ("job_id", "wp_id"):
+        if getattr(response, name) is msgspec.UNSET:
+            raise _Malformed(f"required field `{name}` is missing")
 
 
 def _load(source: str) -> dict[str, object]:

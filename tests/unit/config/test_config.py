@@ -352,3 +352,13 @@ def test_any_file_and_any_variables_give_a_configuration_or_a_config_error(
 def test_the_configuration_loads_neither_click_nor_rich() -> None:
     code = "import sys, phasegate.config; sys.exit(bool({'click', 'rich', 'yaml'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"AGILEPLUS_AGENT_TIMEOUTS": "5", "AGILEPLUS_JOB_ID": "of a job", "AGILEPLUS_AGENT_MAX_RETRIES": "1"}
+    load(tmp_path, given)
+    assert [record.getMessage() for record in caplog.records] == [
+        "AGILEPLUS_AGENT_TIMEOUTS is not a variable of Phasegate; did you mean `AGILEPLUS_AGENT_TIMEOUT`?"
+    ]

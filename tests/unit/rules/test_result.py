@@ -38,6 +38,13 @@ FAILURE = {
     "duration_seconds": 342,
     "cleanup_required": True,
 }
+ESCALATION = """{
+"success": false,
+"status": "blocked",
+"error": "FR-AUTH-001 cannot be satisfied: email regex library required",
+"blocked_reason": "Dependency not permitted (governance violation)",
+"remediation": "Human must approve zod library addition"
+}"""
 REQUIRED = {"job_id": "j", "wp_id": "WP01", "success": True, "status": "completed"}
 
 
@@ -229,7 +236,7 @@ def test_a_response_is_not_assembled_across_a_gap() -> None:
 def test_optional_fields_may_be_null_and_unknown_ones_are_let_be() -> None:
     nulls = {name: None for name in Response.__struct_fields__ if name not in REQUIRED}
     answer = parse(given(**nulls, notes={"a": [1]}))
-    assert answer.response == Response("j", "WP01", True, "completed")
+    assert answer.response == Response(job_id="j", wp_id="WP01", success=True, status="completed")
     assert answer.result is not None
     assert answer.result["notes"] == {"a": [1]}
 
@@ -267,3 +274,38 @@ def test_a_run_that_is_of_no_package_answers_with_null() -> None:
     response = parse(given(wp_id=None)).response
     assert response is not None
     assert check_result(response, "j", None) == []
+
+
+@pytest.mark.demand("D7.a")
+def test_the_escalation_of_the_specification_has_no_ids_and_is_this_jobs() -> None:
+    response = parse(ESCALATION).response
+    assert response is not None
+    assert check_result(response, "j", "WP01") == []
+    assert response.blocked_reason == "Dependency not permitted (governance violation)"
+    assert response.remediation == "Human must approve zod library addition"
+
+
+@pytest.mark.demand("D7.a")
+@pytest.mark.parametrize(
+    ("changes", "refusals"),
+    [
+        ({"job_id": "other"}, ["AnotherJob"]),
+        ({"wp_id": "WP02"}, ["AnotherPackage"]),
+        ({"job_id": "j"}, []),
+        ({"wp_id": "WP01"}, []),
+    ],
+)
+def test_an_escalation_with_anothers_id_is_refused(changes: dict[str, object], refusals: list[str]) -> None:
+    response = parse(json.dumps({**json.loads(ESCALATION), **changes})).response
+    assert response is not None
+    assert check_result(response, "j", "WP01") == refusals
+
+
+@pytest.mark.demand("D7.d")
+@pytest.mark.parametrize(
+    "changes", [{"success": True}, {"success": True, "status": "completed"}, {"status": "failed"}, {"job_id": None}]
+)
+def test_only_a_blocked_failure_may_leave_out_its_ids(changes: dict[str, object]) -> None:
+    answer = parse(json.dumps({**json.loads(ESCALATION), **changes}))
+    assert answer.response is None
+    assert answer.result_error is not None
