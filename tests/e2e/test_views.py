@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from phasegate.agents.spool_request import Status, WorktreeList
+from phasegate.engine.job_view import job_view
 from phasegate.engine.spool_answers import answerer
 from phasegate.engine.views import PackageCard, open_reader
+from phasegate.engine.watching import Follower
+from phasegate.record.reader import Reader
+from phasegate.rules.plain_json import as_data
 from support.dispatch_project import SLUG, DispatchProject, approves, implements, make_project, package
+from support.feature_project import SLUG as FEATURE_SLUG
+from support.feature_project import FeatureProject, make_feature_project
 
 FORM = "src/login.ts"
 
@@ -53,3 +60,89 @@ def test_a_package_has_one_shape_whoever_asks(tmp_path: Path) -> None:
     assert [(card["id"], card["is_ready"], card["waits_for"]) for card in shapes["worktree list"]] == [
         ("WP02", True, ["WP01"])
     ]
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FeatureProject, Reader]]:
+    """A feature that was carried to its last gate."""
+    project = make_feature_project(tmp_path_factory.mktemp("views"))
+    project.start()
+    project.drive()
+    reader = open_reader(str(project.root))
+    assert reader is not None
+    with reader:
+        yield project, reader
+
+
+@pytest.mark.demand("W4.a", "W4.b")
+def test_a_feature_is_seen_with_every_gate_every_job_in_its_phase_and_what_may_be_ordered(
+    carried: tuple[FeatureProject, Reader],
+) -> None:
+    project, reader = carried
+    told = project.command("status", "--feature", FEATURE_SLUG, "--json").json
+    view = told["detail"]
+    assert view["card"] == told["workflow"]
+    gates = reader.gates(FEATURE_SLUG)
+    assert [(phase["key"], one["outcome"]) for phase in view["phases"] for one in phase["rounds"]] == [
+        (gate.phase, gate.outcome) for gate in gates
+    ]
+    bars = view["bars"]
+    assert bars == sorted(bars, key=lambda bar: bar["started"])
+    assert {bar["job"] for bar in bars if bar["kind"] == "agent"} == {job.id for job in reader.jobs(FEATURE_SLUG)}
+    assert all(bar["phase"] in {phase["key"] for phase in view["phases"]} for bar in bars)
+    assert all(bar["started"] <= bar["ended"] for bar in bars)
+    assert {"agent", "gate", "step"} == {bar["kind"] for bar in bars}
+    assert any("test" in part for bar in bars for part in bar["parts_s"] or ())
+    assert view["now"]["standing"] == "waiting"
+    assert view["now"]["orders"] == ["run", "complete", "escalate", "cancel"]
+    assert project.command("status", "--json").json["detail"] is None
+
+
+@pytest.mark.demand("D14.a")
+def test_a_job_is_seen_with_its_prompt_its_logs_its_diff_its_claims_and_the_evidence(
+    carried: tuple[FeatureProject, Reader],
+) -> None:
+    project, reader = carried
+    builder, reviewer = (
+        next(job for job in reader.jobs(FEATURE_SLUG) if (job.wp, job.phase) == ("WP01", role))
+        for role in ("implement", "review")
+    )
+    view = job_view(project.project.location, builder.id[:8])
+    assert (view.row, view.feature, builder.workflow_phase) == (builder, FEATURE_SLUG, "06-implementation")
+    assert view.prompt is not None
+    assert (project.root / view.prompt.path).stat().st_size == view.prompt.bytes
+    changed = project.git("diff", "--name-only", view.base, view.commit).splitlines()
+    assert {"bye.py", "test_bye.py"} <= {*changed}
+    assert isinstance(view.claimed, dict)
+    assert view.claimed["job_id"] == builder.id
+    assert "test" in view.evidence
+    judged = job_view(project.project.location, reviewer.id)
+    assert (judged.base, judged.commit) == (view.base, view.commit)
+    shown = project.command("audit", "show", "--job", builder.id, "--json").json
+    assert shown == json.loads(json.dumps(as_data(view)))
+    writer = next(job for job in reader.jobs(FEATURE_SLUG) if job.phase == "plan")
+    assert job_view(project.project.location, writer.id).commit
+
+
+def test_the_trail_of_a_job_is_shown_also_where_the_store_is_damaged(tmp_path: Path) -> None:
+    project = make_project(tmp_path, {"WP01": package()})
+    project.play(implements(FORM), approves())
+    project.dispatch()
+    job = project.jobs()[0].id
+    before = project.command("audit", "show", "--job", job, "--json").json
+    project.project.location.store.write_bytes(b"no store")
+    after = project.command("audit", "show", "--job", job, "--json").json
+    assert (before["row"]["id"], after["row"]) == (job, None)
+    assert after["entries"] == before["entries"]
+
+
+def test_the_stream_goes_on_from_any_cursor_as_if_it_had_been_read_from_the_beginning(
+    carried: tuple[FeatureProject, Reader],
+) -> None:
+    _, reader = carried
+    whole = [*Follower(reader, after=0).events()]
+    assert [event.position for event in whole] == [*range(1, len(whole) + 1)]
+    for cursor in (0, 1, len(whole) // 2, len(whole)):
+        assert [*Follower(reader, after=cursor).events()] == whole[cursor:]
+    assert [*Follower(reader).events()] == []
+    assert [*Follower(reader, FEATURE_SLUG, after=0).events()] == [e for e in whole if e.feature == FEATURE_SLUG]

@@ -8,8 +8,8 @@ import msgspec
 
 from phasegate.agents.request_spool import Answerer, SpoolAnswer
 from phasegate.agents.spool_request import ArtifactList, ArtifactRead, ArtifactWrite, SpoolRequest, Status, WorktreeList
+from phasegate.engine.package_view import planned_cards
 from phasegate.engine.project import Project
-from phasegate.engine.view_details import planned_cards
 from phasegate.engine.views import PackageCard, package_cards, with_jobs
 from phasegate.errors import ConfigError
 from phasegate.record.artifacts import list_artifacts, read_artifact, write_artifact

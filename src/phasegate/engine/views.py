@@ -1,6 +1,6 @@
 """The query side: where everything stands, as values. Every door shows these, and every `--json` is made of them.
 
-This module loads little, since `status` is asked all day; what folds a whole journal is in `engine/view_details`.
+This module loads little, since `status` is asked all day; `feature_view`, `package_view` and `job_view` hold the rest.
 A field that is None is not part of this answer: a list of packages does not carry each one's jobs and plan.
 """
 
@@ -32,6 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from phasegate.engine.feature_view import FeatureView
     from phasegate.rules.work_package import WorkPackage
 
 IN_WORK = ("DOING", "FOR_REVIEW")
@@ -74,6 +75,7 @@ class Overview(NamedTuple):
     others: tuple[FeatureCard, ...]  # the other workflows that have not ended
     ended: tuple[FeatureCard, ...]
     spent: dict[str, Spent]  # by `feature`, the one that is shown, and `all`
+    detail: FeatureView | None = None  # of the feature that is asked for
 
 
 def open_reader(folder: str) -> Reader | None:

@@ -1,74 +1,121 @@
-"""The journal of a feature, followed while it grows: what people are told comes from the record and nowhere else."""
+"""The journal, followed while it grows: what people are told comes from the record and nowhere else."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import NamedTuple
 
 from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.packages import read_package_event
-from phasegate.engine.run_log import read_notice
+from phasegate.engine.run_log import read_notice, read_timed
 from phasegate.record.reader import Reader
-from phasegate.record.row_events import row_of
+from phasegate.record.row_events import ROW_OF_KIND, row_of
 from phasegate.record.rows import Job, Recorded
 from phasegate.rules.decide import apply
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.telling import Told, tell, tell_package
 
 LOOK_EVERY_S = 0.1
-Tell = Callable[[Told], None]
+
+
+class StreamEvent(NamedTuple):
+    """One record of the journal: where it stands, what it is, and how it is told. `position` is the cursor."""
+
+    position: int
+    feature: str
+    seq: int
+    ts: str
+    kind: str
+    package: str  # empty for what concerns the whole feature
+    phase: str  # of the workflow, when it happened; empty without one
+    event: object  # typed; None for kinds that only the engine reads
+    line: str = ""
+    block: str = ""
+
+
+Hear = Callable[[StreamEvent], None]
 
 
 class Follower:
-    """Reads a feature's journal from a point on, and folds it as it goes."""
+    """Reads the journal of one feature, or of all, from a cursor on, and folds it as it goes."""
 
-    def __init__(self, reader: Reader, slug: str, *, from_now: bool = True) -> None:
+    def __init__(self, reader: Reader, slug: str | None = None, *, after: int | None = None) -> None:
+        """`after`: the position behind which events are handed out; None for what comes from now on."""
         self._reader, self._slug = reader, slug
-        self._seq = 0
-        self.feature: Feature | None = None
+        self._read_to = self._after = 0
+        self._features: dict[str, Feature | None] = {}
         self.at_work: dict[str, Job] = {}
-        if from_now:
-            for _ in self.told():
-                pass
+        if after is None:
+            for event in self.events():
+                self._after = event.position
+        else:
+            self._after = after
 
-    def told(self) -> Iterator[Told]:
+    @property
+    def feature(self) -> Feature | None:
+        """The feature that is followed, as it stands now."""
+        return self._features.get(self._slug or "")
+
+    def events(self) -> Iterator[StreamEvent]:
         """What came since the last time."""
-        for recorded in self._reader.events(self._slug, self._seq):
-            self._seq = recorded.seq
-            told = self._take(recorded)
-            if told.line or told.block:
-                yield told
+        for recorded in self._recorded():
+            event = self._take(recorded)
+            self._read_to = recorded.seq if self._slug else recorded.position
+            if recorded.position > self._after:
+                yield event
 
-    def _take(self, recorded: Recorded) -> Told:
+    def told(self) -> Iterator[StreamEvent]:
+        """Of what came since the last time, that which people are told."""
+        return (event for event in self.events() if event.line or event.block)
+
+    def _recorded(self) -> Iterator[Recorded]:
+        return (
+            self._reader.events(self._slug, self._read_to) if self._slug else self._reader.events_since(self._read_to)
+        )
+
+    def _take(self, recorded: Recorded) -> StreamEvent:
+        package, event, told = self._read(recorded)
+        feature = self._features.get(recorded.feature)
+        phase = "" if feature is None else "archive" if feature.closing else feature.workflow.phase
+        return StreamEvent(*recorded[:5], package, phase, event, *told)
+
+    def _read(self, recorded: Recorded) -> tuple[str, object, Told]:
+        """The package that an event is about, the event itself, and how it is told."""
         if recorded.kind == OF_PACKAGE:
-            return Told(tell_package(*read_package_event(recorded.payload)))
+            package, of_package = read_package_event(recorded.payload)
+            return package, of_package, Told(tell_package(package, of_package))
+        if recorded.kind == HAPPENED:
+            return self._happened(recorded)
         if (notice := read_notice(recorded)) is not None:
-            return Told(f"{notice.work}: {notice.text}" if notice.work else notice.text)
-        if recorded.kind in ("job.started", "job.ended"):
-            self._note_job(recorded)
-        if recorded.kind != HAPPENED:
-            return Told()
-        event, before = read_happened(recorded.payload), self.feature
-        self.feature = apply(before, event)
-        return tell(before, event, self.feature) if self.feature is not None else Told()
-
-    def _note_job(self, recorded: Recorded) -> None:
+            return notice.work, notice, Told(f"{notice.work}: {notice.text}" if notice.work else notice.text)
+        if (timed := read_timed(recorded)) is not None:
+            return timed.work, timed, Told()
+        if recorded.kind not in ROW_OF_KIND:
+            return "", None, Told()
         row = row_of(recorded.feature, recorded.kind, recorded.payload)
-        assert isinstance(row, Job)
+        if not isinstance(row, Job):
+            return "", row, Told()
         if row.ended:
             self.at_work.pop(row.id, None)
         else:
             self.at_work[row.id] = row
+        return row.wp, row, Told()
+
+    def _happened(self, recorded: Recorded) -> tuple[str, object, Told]:
+        event, before = read_happened(recorded.payload), self._features.get(recorded.feature)
+        after = self._features[recorded.feature] = apply(before, event)
+        return "", event, tell(before, event, after) if after is not None else Told()
 
 
 @contextmanager
 def following(
-    reader: Reader, slug: str, hear: Tell, look: Callable[[Follower], None] = lambda _: None, *, from_now: bool = True
+    reader: Reader, slug: str, hear: Hear, look: Callable[[Follower], None] = lambda _: None, *, from_now: bool = True
 ) -> Iterator[None]:
     """Tell what happens to a feature while the block runs, and at its end what is left; `look` is called often."""
-    follower = Follower(reader, slug, from_now=from_now)
+    follower = Follower(reader, slug, after=None if from_now else 0)
     ended = Event()
 
     def follow() -> None:

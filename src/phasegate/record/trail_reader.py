@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.errors import ConfigError
+from phasegate.errors import ConfigError, StateConflict
 from phasegate.record.heads import outside_folder
 from phasegate.record.location import Location
 from phasegate.record.reader import read_store
@@ -47,20 +47,21 @@ def read_job(location: Location, job: str, feature: str | None = None) -> tuple[
     return found[0], _entries(trails[found[0]])
 
 
-def job_logs(location: Location, job: str) -> list[Path]:
-    """Where a job's output is kept, as far as it had any."""
-    logs = (location.jobs / job / f"{name}.log" for name in ("stdout", "stderr"))
-    return [log.relative_to(location.root) for log in logs if log.is_file() and log.stat().st_size]
-
-
 def _all_trails(location: Location) -> dict[Key, bytes | Path]:
     """Every trail: its file, or what the log outside holds of it while it is open."""
     trails: dict[Key, bytes | Path] = dict(trail_files(location))
-    with read_store(location) or nullcontext() as reader:
-        logs = log_files(outside_folder(location, reader.store_id)) if reader else []
-    for trail in (trail for log in logs for trail in read_log(log)):
+    for trail in (trail for log in _open_logs(location) for trail in read_log(log)):
         trails[trail.feature, trail.job] = trail.content
     return trails
+
+
+def _open_logs(location: Location) -> list[Path]:
+    """The logs of unfinished trails; none where the store is damaged: what is finished can still be looked at."""
+    try:
+        with read_store(location) or nullcontext() as reader:
+            return log_files(outside_folder(location, reader.store_id)) if reader else []
+    except StateConflict:
+        return []
 
 
 def _entries(trail: bytes | Path) -> list[Fields]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from phasegate.rules import package_run
+from phasegate.rules.decide import decide, take
 from phasegate.rules.feature_events import (
+    Advanced,
     Cancelled,
     Completed,
+    CompletionAsked,
+    Escalated,
     GateChecked,
     Happened,
     JobEnded,
@@ -24,14 +29,15 @@ from phasegate.rules.feature_events import (
     Strayed,
     Written,
 )
-from phasegate.rules.feature_state import Feature
+from phasegate.rules.feature_state import Action, Feature, Step
 from phasegate.rules.gate import Outcome
-from phasegate.rules.lifecycle import Stage, state_view
+from phasegate.rules.lifecycle import Refusal, Stage, state_view
 from phasegate.rules.next_steps import next_steps
 from phasegate.rules.package_run import End
 from phasegate.rules.workflow import gate_name, resolve_display_name
 
 _LONGEST_REASON = 300
+_MOST_FINDINGS = 20
 
 
 class Told(NamedTuple):
@@ -149,3 +155,62 @@ def tell_package(package: str, event: package_run.Happened) -> str:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."
+
+
+def standing_lines(feature: Feature) -> tuple[str, ...]:
+    """Where a feature stands when a run stops, in words: why, what is kept, and the command that comes next."""
+    workflow = feature.workflow
+    branch = f"the work is on feat/{workflow.feature}"
+    gate = gate_name(workflow.phase)
+    match workflow.stage:
+        case Stage.BLOCKED:
+            remedy = (f"  what to do: {feature.remediation}",) if feature.remediation else ()
+            return (
+                f"{workflow.feature} is blocked in {workflow.phase}: {workflow.reason}",
+                *_findings(feature),
+                *remedy,
+                f"  {branch}; the logs: phasegate audit show",
+                '  then: phasegate resolve "how", and phasegate run',
+            )
+        case Stage.GATE_PASSED if workflow.is_last_phase:
+            return (f"{gate} was the last gate; {branch}", "  then: phasegate complete")
+        case Stage.GATE_PASSED:
+            return (f"{gate} has passed; {branch}", "  then: phasegate run, or phasegate advance")
+        case Stage.GATE_FAILED:
+            return (f"{gate} has failed: {workflow.reason}", "  then: phasegate run, or phasegate retry")
+        case Stage.WORKING:
+            return (f"{resolve_display_name(workflow.phase)} is in work; {branch}", "  then: phasegate run")
+        case Stage.CANCELLED:
+            return (f"{workflow.feature} is cancelled: {workflow.reason}",)
+        case Stage.COMPLETED:
+            return ()
+
+
+def _findings(feature: Feature) -> Iterator[str]:
+    """What the checks and the reviewer of this round said: a person has to decide on it."""
+    lines = [line for line in open_findings(feature).splitlines() if line.strip()]
+    if lines:
+        yield "  findings:"
+        yield from (f"    {line}" for line in lines[:_MOST_FINDINGS])
+    if len(lines) > _MOST_FINDINGS:
+        yield f"    ... and {len(lines) - _MOST_FINDINGS} more lines"
+
+
+def open_findings(feature: Feature) -> str:
+    """The findings that a person has to decide on: behind a passed gate something else is in the way."""
+    workflow = feature.workflow
+    return feature.report if workflow.stage is Stage.BLOCKED and workflow.blocked_at is Stage.WORKING else ""
+
+
+def allowed_orders(feature: Feature) -> tuple[str, ...]:
+    """What a person may order now, by the name of the command."""
+    asked: dict[str, Happened] = {
+        "advance": Advanced(),
+        "retry": Retried(),
+        "resolve": Resolved("how"),
+        "complete": CompletionAsked(),
+        "escalate": Escalated("why"),
+        "cancel": Cancelled("why"),
+    }
+    orders = tuple(name for name, event in asked.items() if not isinstance(take(feature, event), Refusal))
+    return ("run", *orders) if decide(feature)[:1] != (Action(Step.STOP),) else orders

@@ -11,10 +11,11 @@ import msgspec
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, show
 from phasegate.doors.cli.waiting import waiting
+from phasegate.engine.job_view import job_view
 from phasegate.record.audit import Report, verify
 from phasegate.record.location import locate
 from phasegate.record.reader import read_store
-from phasegate.record.trail_reader import Fields, TrailSummary, job_logs, list_trails, read_job
+from phasegate.record.trail_reader import Fields, TrailSummary, list_trails
 from phasegate.rules.visible_text import visible
 
 _SHOWN_APART = ("ts", "actor", "action", "source")
@@ -42,10 +43,9 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
     """
     location = locate(Path.cwd(), os.environ)
     if job is not None:
-        (feature, job), entries = read_job(location, job, feature)
-        logs = [str(log) for log in job_logs(location, job)]
-        text = "\n".join([*map(_entry_line, entries), *(f"what it wrote: {visible(log)}" for log in logs)])
-        show({"feature": feature, "job": job, "entries": entries, "logs": logs}, text, as_json)
+        view = job_view(location, job, feature)
+        wrote = (f"what it wrote: {visible(log.path)}" for log in view.logs)
+        show(view, "\n".join([*map(_entry_line, view.entries), *wrote]), as_json)
     elif chain:
         _show_chain(feature, as_json)
     else:

@@ -8,7 +8,7 @@ from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.offering import offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
-from phasegate.engine.view_details import package_view
+from phasegate.engine.package_view import package_view
 from phasegate.engine.views import PackageCard, features_of, need_reader, package_cards
 
 NO_PACKAGES = "no work packages are loaded"

@@ -18,17 +18,19 @@ from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_view import LiveView
 from phasegate.doors.cli.offering import agent_names, offering, workflow_types
 from phasegate.doors.cli.render import Sentence, current_folder, json_option, say, show
-from phasegate.doors.cli.telling import Teller, as_data, remarks_to, standing
+from phasegate.doors.cli.telling import Teller, remarks_to
 from phasegate.engine import orders
 from phasegate.engine.dispatch import Stopped
 from phasegate.engine.driver import Wishes, drive
 from phasegate.engine.feature_journal import read_feature
+from phasegate.engine.feature_view import standing_view
 from phasegate.engine.project import Project, open_project, opened_store
 from phasegate.engine.watching import Follower, following
 from phasegate.errors import ConfigError, PhasegateError
 from phasegate.record.store import Store
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
+from phasegate.rules.telling import standing_lines
 
 _GO_ON = "  then: phasegate run"
 _agent_option = click.option(
@@ -61,10 +63,10 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
         feature = read_feature(store, slug)
         assert feature is not None
         teller = Teller(quiet=as_json)
-        for told in Follower(store, slug, from_now=False).told():
+        for told in Follower(store, slug, after=0).told():
             teller(told)
     if as_json:
-        show(as_data(feature), "", as_json)
+        show(standing_view(feature), "", as_json)
     teller.end((*_outlook(project, feature), _GO_ON))
     return 0
 
@@ -136,8 +138,8 @@ def carry_on(
         teller.end((f"{slug} is stopped; what the agents left is saved, and what was done counts", _GO_ON))
         raise KeyboardInterrupt
     if as_json:
-        show(as_data(feature), "", as_json)
-    teller.end(standing(feature))
+        show(standing_view(feature), "", as_json)
+    teller.end(standing_lines(feature))
     stopped = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
     return 1 if feature.workflow.stage in stopped else 0
 

@@ -35,4 +35,8 @@ def status(work_package: str | None, everything: bool, feature: str | None, as_j
     else:
         found = overview(reader, folder, feature)
         text = overview_text(found, everything=everything, chosen=feature is not None)
+        if as_json and reader and feature:
+            from phasegate.engine.feature_view import feature_view  # folds the journal: only where it is shown
+
+            found = found._replace(detail=feature_view(reader, feature))
         show(found, text.removesuffix("\n"), as_json)

@@ -9,13 +9,7 @@ from threading import Lock
 
 from phasegate.doors.cli.live_view import LiveView
 from phasegate.doors.cli.render import printable, say
-from phasegate.engine.watching import Follower
-from phasegate.rules.feature_state import Feature
-from phasegate.rules.lifecycle import Stage
-from phasegate.rules.telling import Told
-from phasegate.rules.workflow import gate_name, resolve_display_name
-
-_MOST_FINDINGS = 20
+from phasegate.engine.watching import Follower, StreamEvent
 
 
 class Teller:
@@ -28,7 +22,7 @@ class Teller:
         self._warned: set[str] = set()
         self._lock = Lock()
 
-    def __call__(self, told: Told) -> None:
+    def __call__(self, told: StreamEvent) -> None:
         if self._quiet:
             return
         with self._lock:
@@ -48,7 +42,7 @@ class Teller:
             with self._lock:
                 self._view.draw(follower)
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: StreamEvent) -> None:
         self._wipe()
         if told.line:
             self._flush()
@@ -93,66 +87,3 @@ def remarks_to(teller: Teller) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-
-
-def standing(feature: Feature) -> tuple[str, ...]:
-    """Where a feature stands when a run stops, in words: why, what is kept, and the command that comes next (W6)."""
-    workflow = feature.workflow
-    branch = f"the work is on feat/{workflow.feature}"
-    gate = gate_name(workflow.phase)
-    match workflow.stage:
-        case Stage.BLOCKED:
-            remedy = (f"  what to do: {feature.remediation}",) if feature.remediation else ()
-            return (
-                f"{workflow.feature} is blocked in {workflow.phase}: {workflow.reason}",
-                *_findings(feature),
-                *remedy,
-                f"  {branch}; the logs: phasegate audit show",
-                '  then: phasegate resolve "how", and phasegate run',
-            )
-        case Stage.GATE_PASSED if workflow.is_last_phase:
-            return (f"{gate} was the last gate; {branch}", "  then: phasegate complete")
-        case Stage.GATE_PASSED:
-            return (f"{gate} has passed; {branch}", "  then: phasegate run, or phasegate advance")
-        case Stage.GATE_FAILED:
-            return (f"{gate} has failed: {workflow.reason}", "  then: phasegate run, or phasegate retry")
-        case Stage.WORKING:
-            return (f"{resolve_display_name(workflow.phase)} is in work; {branch}", "  then: phasegate run")
-        case Stage.CANCELLED:
-            return (f"{workflow.feature} is cancelled: {workflow.reason}",)
-        case Stage.COMPLETED:
-            return ()
-
-
-def _findings(feature: Feature) -> Iterator[str]:
-    """What the checks and the reviewer of this round said: a person has to decide on it."""
-    lines = [line for line in _report(feature).splitlines() if line.strip()]
-    if lines:
-        yield "  findings:"
-        yield from (f"    {line}" for line in lines[:_MOST_FINDINGS])
-    if len(lines) > _MOST_FINDINGS:
-        yield f"    ... and {len(lines) - _MOST_FINDINGS} more lines"
-
-
-def _report(feature: Feature) -> str:
-    """Behind a passed gate something else is in the way, and its findings are settled."""
-    workflow = feature.workflow
-    return feature.report if workflow.stage is Stage.BLOCKED and workflow.blocked_at is Stage.WORKING else ""
-
-
-def as_data(feature: Feature) -> dict[str, object]:
-    """The same for programs."""
-    workflow = feature.workflow
-    return {
-        "feature": workflow.feature,
-        "type": workflow.type,
-        "phase": workflow.phase,
-        "stage": str(workflow.stage),
-        "round": workflow.round,
-        "reason": workflow.reason,
-        "findings": _report(feature),
-        "remediation": feature.remediation,
-        "branch": f"feat/{workflow.feature}",
-        "base": feature.base,
-        "packages": {name: str(state) for name, state in feature.packages.items()},
-    }

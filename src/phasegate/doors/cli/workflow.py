@@ -12,9 +12,10 @@ from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.offering import agent_names, offering
 from phasegate.doors.cli.render import Sentence, json_option, show
 from phasegate.doors.cli.running import carry_on
-from phasegate.doors.cli.telling import Teller, as_data, standing
+from phasegate.doors.cli.telling import Teller
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes
+from phasegate.engine.feature_view import standing_view
 from phasegate.engine.project import Project, open_project, opened_store
 from phasegate.engine.watching import following
 from phasegate.record.store import Store
@@ -22,6 +23,7 @@ from phasegate.rules.feature_state import Feature
 from phasegate.rules.gate import Outcome
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.ordering import By
+from phasegate.rules.telling import standing_lines
 from phasegate.rules.workflow import gate_name
 
 
@@ -39,8 +41,8 @@ def _carry_out(feature: str | None, as_json: bool, order: Callable[[Project, Sto
         with following(store, slug, teller):
             after = order(project, store, slug, project.ordered_at("cli"))
         if as_json:
-            show(as_data(after), "", as_json)
-        teller.end(standing(after))
+            show(standing_view(after), "", as_json)
+        teller.end(standing_lines(after))
     return 0
 
 

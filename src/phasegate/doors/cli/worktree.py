@@ -8,8 +8,8 @@ from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.package import NO_PACKAGES, line_of
 from phasegate.doors.cli.render import current_folder, json_option, show
+from phasegate.engine.package_view import planned_cards
 from phasegate.engine.project import open_project
-from phasegate.engine.view_details import planned_cards
 from phasegate.engine.views import features_of, need_reader
 
 

@@ -1,9 +1,10 @@
-"""The query side, second part: what needs the whole journal of a feature. See `engine/views`."""
+"""A work package with its plan: the part of the query side that reads documents. See `engine/views`."""
 
 from __future__ import annotations
 
 from phasegate.engine.packages import Planned, find_package, planned
 from phasegate.engine.views import PackageCard, package_cards, with_jobs
+from phasegate.errors import ConfigError
 from phasegate.record.reader import Reader
 from phasegate.rules.dependencies import ready
 from phasegate.rules.work_package import State
@@ -22,7 +23,9 @@ def package_view(reader: Reader, wanted: str, feature: str | None) -> tuple[Pack
     """One package with everything on record of it, and its document as it was loaded."""
     found = find_package(reader, wanted, feature)
     slug = found.package.feature_slug
-    card = next(card for card in planned_cards(reader, slug) if card.id == wanted)
+    card = next((card for card in planned_cards(reader, slug) if card.id == wanted), None)
+    if card is None:
+        raise ConfigError(f"there is no package {wanted} in {slug}", "load its plan again: phasegate plan load")
     return with_jobs(reader, card._replace(plan=found.package)), found.document
 
 

@@ -1,0 +1,146 @@
+"""Everything about one feature, folded from its journal: gates, packages, bars of time, what may be ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from phasegate.engine.run_log import StepTimed
+from phasegate.engine.views import PackageCard, feature_card, package_cards, worker_on
+from phasegate.engine.watching import Follower, StreamEvent
+from phasegate.record.reader import Reader
+from phasegate.record.rows import Gate
+from phasegate.rules.board import FeatureCard, PhaseCard, standing_of
+from phasegate.rules.feature_state import Feature
+from phasegate.rules.spending import Spent
+from phasegate.rules.telling import allowed_orders, open_findings
+
+
+class StandingView(NamedTuple):
+    """Where a feature stands, what a person has to decide on, and what they may order."""
+
+    feature: str
+    type: str
+    phase: str
+    stage: str
+    standing: str
+    round: int
+    reason: str
+    findings: str
+    remediation: str
+    branch: str
+    base: str
+    packages: dict[str, str]  # the state of each
+    orders: tuple[str, ...]  # the commands that are allowed now
+
+
+class GateRound(NamedTuple):
+    """One check of a phase's gate."""
+
+    round: int
+    outcome: str
+    reasons: tuple[str, ...]
+    at: str
+
+
+class PhaseView(NamedTuple):
+    """A phase with every check of its gate, oldest first."""
+
+    key: str
+    name: str
+    gate: str
+    status: str
+    rounds: tuple[GateRound, ...]
+
+
+class Bar(NamedTuple):
+    """Something that took time, for a time axis; a gate's check takes none. `ended` is empty while it lasts."""
+
+    kind: str  # agent, gate, step
+    name: str  # the agent's role, the gate, or the step
+    phase: str
+    package: str
+    round: int
+    agent: str
+    job: str
+    started: str
+    ended: str
+    outcome: str
+    parts_s: dict[str, float] | None = None  # of a step: how long each command took
+
+
+class FeatureView(NamedTuple):
+    """Everything about one feature."""
+
+    card: FeatureCard
+    phases: tuple[PhaseView, ...]
+    packages: tuple[PackageCard, ...]
+    bars: tuple[Bar, ...]  # by their start
+    now: StandingView
+    spent: Spent
+
+
+def standing_view(feature: Feature, *, is_held: bool = False) -> StandingView:
+    """Where a feature stands when a run or an order ends."""
+    workflow = feature.workflow
+    standing = standing_of(workflow.stage, is_last_phase=workflow.is_last_phase, is_held=is_held)
+    return StandingView(
+        workflow.feature,
+        workflow.type,
+        workflow.phase,
+        str(workflow.stage),
+        standing,
+        workflow.round,
+        workflow.reason,
+        open_findings(feature),
+        feature.remediation,
+        f"feat/{workflow.feature}",
+        feature.base,
+        {name: str(state) for name, state in feature.packages.items()},
+        allowed_orders(feature),
+    )
+
+
+def feature_view(reader: Reader, slug: str) -> FeatureView | None:
+    """Everything about one feature; None if it has no workflow."""
+    row = next((row for row in reader.workflows() if row.feature == slug), None)
+    follower = Follower(reader, slug, after=0)
+    events = [*follower.events()]
+    if row is None or follower.feature is None:
+        return None
+    card, gates = feature_card(reader, row), reader.gates(slug)
+    return FeatureView(
+        card,
+        tuple(_phase_view(phase, gates) for phase in card.phases),
+        package_cards(reader, slug),
+        tuple(sorted(_bars(reader, slug, events, gates), key=lambda bar: bar.started)),
+        standing_view(follower.feature, is_held=worker_on(reader, slug) is not None),
+        reader.spent(slug),
+    )
+
+
+def _phase_view(phase: PhaseCard, gates: Sequence[Gate]) -> PhaseView:
+    rounds = (
+        GateRound(gate.round, gate.outcome, tuple(gate.reasons.splitlines()), gate.at)
+        for gate in gates
+        if gate.phase == phase.key
+    )
+    return PhaseView(phase.key, phase.name, phase.gate, phase.status, tuple(rounds))
+
+
+def _bars(reader: Reader, slug: str, events: Iterable[StreamEvent], gates: Iterable[Gate]) -> Iterator[Bar]:
+    for job in reader.jobs(slug):
+        who = (job.round, job.agent, job.id)
+        yield Bar("agent", job.phase, job.workflow_phase, job.wp, *who, job.started, job.ended, job.outcome)
+    for gate in gates:
+        yield Bar("gate", gate.phase, gate.phase, "", gate.round, "", "", gate.at, gate.at, gate.outcome)
+    for step in (event.event for event in events):
+        if isinstance(step, StepTimed):
+            times = (step.started, _later(step.started, step.duration_s))
+            yield Bar("step", step.step, step.phase, step.work, step.round, "", "", *times, "", dict(step.parts))
+
+
+def _later(moment: str, seconds: float) -> str:
+    later = datetime.fromisoformat(moment) + timedelta(seconds=seconds)
+    return later.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,123 @@
+"""One run of an agent: what it was told, wrote and claimed, and beside that what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.engine.claims import CLAIMED, FALSE
+from phasegate.engine.watching import Follower, StreamEvent
+from phasegate.errors import StateConflict
+from phasegate.record.location import Location
+from phasegate.record.reader import Reader, read_store
+from phasegate.record.rows import Job
+from phasegate.record.trail_reader import Fields, read_job
+from phasegate.rules.feature_events import Written
+from phasegate.rules.package_run import Harvested, Prepared
+
+LARGEST_EVIDENCE = 64_000  # characters
+JUDGES = ("challenge", "review")
+
+
+class KeptFile(NamedTuple):
+    """A file of a job, below the repository."""
+
+    path: str
+    bytes: int
+
+
+class JobView(NamedTuple):
+    """One run of an agent: what it was told, what it wrote, what it claimed, and what was seen."""
+
+    feature: str
+    job: str
+    row: Job | None = None  # None where the store does not know it
+    prompt: KeptFile | None = None
+    logs: tuple[KeptFile, ...] = ()
+    base: str = ""  # with `commit`: git diff BASE COMMIT shows its work
+    commit: str = ""
+    claimed: object = None  # what it says that it did
+    claimed_falsely: tuple[object, ...] = ()  # each claim beside what is the case
+    evidence: str = ""  # what our own checks found in its round
+    entries: tuple[Fields, ...] = ()  # its trail
+
+
+def job_view(location: Location, job: str, feature: str | None = None) -> JobView:
+    """One run of an agent; the beginning of its id is enough if only one begins so.
+
+    Its trail and files are shown also where the store is lost or damaged: that is when people look for them.
+    """
+    (slug, id_), entries = read_job(location, job, feature)
+    folder = location.jobs / id_
+    logs = tuple(kept for name in ("stdout.log", "stderr.log") if (kept := _kept(location, folder / name)))
+    view = JobView(slug, id_, entries=tuple(entries), prompt=_kept(location, folder / "prompt.xml"), logs=logs)
+    try:
+        reader = read_store(location)
+    except StateConflict:
+        return view
+    row = reader.job(id_) if reader else None
+    if reader is None or row is None:
+        return view
+    with reader:
+        events = [*Follower(reader, slug, after=0).events()]
+        base, commit = _commits(events, row)
+        claimed, falsely = _claims(reader, slug, id_)
+    seen = _evidence(location, row)
+    return view._replace(row=row, base=base, commit=commit, claimed=claimed, claimed_falsely=falsely, evidence=seen)
+
+
+def _kept(location: Location, path: Path) -> KeptFile | None:
+    """A file of a job, if it holds anything."""
+    size = path.stat().st_size if path.is_file() else 0
+    return KeptFile(str(path.relative_to(location.root)), size) if size else None
+
+
+def _commits(events: Sequence[StreamEvent], job: Job) -> tuple[str, str]:
+    """The commit that a job began with and the one that holds its work; of a judge, those that it was to compare."""
+    before = latest = ""
+    has_ended = False
+    for event in events:
+        if event.kind == "job.ended" and isinstance(event.event, Job) and event.event.id == job.id:
+            if job.phase in JUDGES:
+                return before, latest
+            has_ended = True
+        found = _commit_of(event) if event.package == job.wp else ""
+        if found and has_ended:
+            return latest, found
+        before, latest = (latest, found) if found else (before, latest)
+    return latest, ""
+
+
+def _commit_of(event: StreamEvent) -> str:
+    match event.event:
+        case Prepared(commit) | Harvested(commit) | Written(commit):
+            return commit
+    return ""
+
+
+def _claims(reader: Reader, slug: str, job: str) -> tuple[object, tuple[object, ...]]:
+    """What a job claimed, and which of its claims are false."""
+    claimed: object = None
+    falsely: tuple[object, ...] = ()
+    for recorded in reader.events(slug):
+        if recorded.kind not in (CLAIMED, FALSE):
+            continue
+        found = msgspec.json.decode(recorded.payload, type=dict[str, object])
+        said = found.get("said")
+        if recorded.kind == CLAIMED and isinstance(said, dict) and said.get("job_id") == job:
+            claimed = said
+        claims = found.get("claims")
+        if recorded.kind == FALSE and found.get("job") == job and isinstance(claims, list):
+            falsely = tuple({"claim": claim, "truth": truth} for claim, truth in claims)
+    return claimed, falsely
+
+
+def _evidence(location: Location, job: Job) -> str:
+    path = location.folder / "evidence" / job.feature / f"{job.wp}-{job.round}.md"
+    if not job.wp or not path.is_file():
+        return ""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(LARGEST_EVIDENCE)
