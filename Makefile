@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-fast test-long test-agents check audit format dist bench bench-peers lock traceability quick-profiles clean
+.PHONY: help demo test test-fast test-bare test-long test-agents check audit format dist bench bench-peers lock traceability quick-profiles clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -33,6 +33,12 @@ test: $(VENV)/.dev ## all tests but the long ones
 
 test-fast: $(VENV)/.dev ## unit and property tests
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" tests/unit tests/property
+
+# Where a sandbox is there or not can make a difference here; nowhere else.
+SANDBOX_TESTS := $(addprefix tests/,contract crash e2e hostile unit/agents unit/cage unit/checks unit/engine)
+
+test-bare: $(VENV)/.dev ## the tests that a sandbox can make a difference to, without one
+	@$(BIN)/python -m tools.without_bubblewrap $(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" $(SANDBOX_TESTS)
 
 test-long: $(VENV)/.dev ## all tests, in the nightly profile
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents

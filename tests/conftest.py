@@ -13,6 +13,11 @@ settings.register_profile("nightly", max_examples=10_000, deadline=None, suppres
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Many tests wait for time to pass or for a disk; two more workers than processors keep those busy meanwhile."""
+    return len(os.sched_getaffinity(0)) + 2 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 2
+
+
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No setting of the person who runs the tests reaches them: home, git configuration, our own variables."""

@@ -9,14 +9,13 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.caged import eventually, processes_with
-from support.feature_run import DESCRIPTION, TYPE, FeatureRun, is_meant, make_feature_run
+from support.feature_run import DESCRIPTION, TYPE, FeatureRun, is_meant, make_feature_run, recorded_in
 
 UNTIL = Path(__file__).with_name("feature_until.py")
 MOMENTS = 70  # about as many as an undisturbed run takes steps
@@ -120,8 +119,8 @@ def killed_from_outside(run: FeatureRun, events: int, *arguments: str) -> bool:
     with subprocess.Popen(
         run.argv(*arguments), cwd=run.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
-        while run.recorded() < events and process.poll() is None:
-            time.sleep(0.005)  # looks again; the machine has more to do than to look
+        location = run.project.location  # found once: looking must not hold up what it looks at
+        eventually(lambda: recorded_in(location) >= events or process.poll() is not None, within_s=300)
         process.kill()
     return process.returncode == -signal.SIGKILL
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from phasegate.engine.project import Project, open_project
 from phasegate.record.audit import verify
+from phasegate.record.location import Location
 from phasegate.record.reader import Reader, read_store
 from phasegate.record.rows import Job
 from support.git_project import git, make_repository
@@ -132,12 +133,7 @@ class FeatureRun(NamedTuple):
             return sorted(reader.jobs(SLUG), key=lambda job: job.started)
 
     def recorded(self) -> int:
-        """How many events are on record."""
-        reader = read_store(self.project.location)
-        if reader is None:
-            return 0
-        with reader:
-            return reader.seq(SLUG)
+        return recorded_in(self.project.location)
 
     def tree(self, begun: str) -> dict[str, str]:
         """Every file of `main` with its content; when the feature began, which the documents say, is left out."""
@@ -170,6 +166,15 @@ class FeatureRun(NamedTuple):
             "rooms": names_in(location.folder / "rooms"),
             "audit": [f"{problem.where}: {problem.why}" for problem in verify(location).problems],
         }
+
+
+def recorded_in(location: Location) -> int:
+    """How many events are on record."""
+    reader = read_store(location)
+    if reader is None:
+        return 0
+    with reader:
+        return reader.seq(SLUG)
 
 
 def names_in(folder: Path) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.checks.runner_output import TestRun, read_test_output
+from support.checkout import PYTEST_ALONE
 from support.growth import assert_grows_no_faster_than_its_input
 
 RECORDED = Path(__file__).with_name("runner_outputs")
@@ -92,7 +93,7 @@ def test_names(x): assert not x
 @pytest.mark.parametrize("options", [(), ("-q",), ("-v",), ("--color=yes",), ("-n2",)], ids=str)
 def test_pytest_is_understood_in_each_of_its_voices(tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "test_it.py").write_text(PYTEST_FILE)
-    run = read_test_output(python(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", *options))
+    run = read_test_output(python(tmp_path, "-m", "pytest", *PYTEST_ALONE.split(), *options))
     assert run is not None
     assert (run.passed, run.failed) == (2, 3)
     assert "test_it.py::test_fails" in run.failing
@@ -102,7 +103,7 @@ def test_pytest_is_understood_in_each_of_its_voices(tmp_path: Path, options: tup
 
 @pytest.mark.demand("D8.b")
 def test_pytest_that_finds_nothing_ran_nothing(tmp_path: Path) -> None:
-    run = read_test_output(python(tmp_path, "-m", "pytest", "-p", "no:cacheprovider"))
+    run = read_test_output(python(tmp_path, "-m", "pytest", *PYTEST_ALONE.split()))
     assert run is not None
     assert run.executed == 0
 
