@@ -370,3 +370,14 @@ def test_a_package_that_was_blocked_while_nobody_looked_waits_for_a_person(tmp_p
     feature = project.drive()
     assert (feature.workflow.stage, feature.packages["WP01"]) == (Stage.BLOCKED, State.BLOCKED)
     assert len([job for job in project.jobs() if job.wp == "WP01"]) == 1
+
+
+@pytest.mark.demand("N8.m")
+def test_next_at_a_blocker_shows_the_blockers_block(tmp_path: Path) -> None:
+    one = make_feature_project(tmp_path)
+    assert one.command("start", "quick", "Say bye").code == 0
+    assert "Continue to" in one.command("next").stdout
+    assert one.command("escalate", "the server is down").code == 0
+    assert one.command("next").stdout == one.command("next", "--event", "blocker").stdout != ""
+    assert one.command("resolve", "it is up again").code == 0
+    assert "Continue to" in one.command("next").stdout

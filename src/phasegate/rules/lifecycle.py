@@ -153,7 +153,11 @@ def complete(workflow: Workflow) -> Step:
 
 
 def state_view(workflow: Workflow | None) -> dict[str, object]:
-    """What state.json shows: the fields of the read contract; `noun` only for a type of the user's own."""
+    """What state.json shows: the fields of the read contract; `noun` only for a type of the user's own.
+
+    `stage` is there only where going on would be wrong: a failed gate, a blocker. A reader of the block is then told
+    what to do about that.
+    """
     if workflow is None or not workflow.active:
         return {"active_workflow": None}
     view: dict[str, object] = {
@@ -166,6 +170,8 @@ def state_view(workflow: Workflow | None) -> dict[str, object]:
     }
     if workflow.noun is not None and workflow.type not in NOUNS:
         view["noun"] = workflow.noun
+    if workflow.stage in (Stage.GATE_FAILED, Stage.BLOCKED):
+        view["stage"] = str(workflow.stage)
     return {"active_workflow": view}
 
 

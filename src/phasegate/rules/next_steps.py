@@ -79,7 +79,8 @@ def next_steps(state: object, event: str | None = None, phase: str | None = None
     """The block for a state, or None where nothing is to be said.
 
     `state` is the parsed state.json, whatever it holds. With `event`: that emission point; with `phase`: that phase
-    agent's own block; with neither: the block of the current phase's agent.
+    agent's own block; with neither: the block of the current phase's agent, unless its gate has failed or the workflow
+    is blocked. Then it is the block of that point: nobody is told to go on.
     """
     if event is not None and event not in EVENTS:
         raise ValueError(f"unknown event: {event!r}; known are {', '.join(EVENTS)}")
@@ -91,11 +92,14 @@ def next_steps(state: object, event: str | None = None, phase: str | None = None
 class _Workflow:
     """The part of state.json that next steps are made from, known to be sound."""
 
-    def __init__(self, phases: tuple[str, ...], index: int, type_: object, own_noun: object) -> None:
+    def __init__(
+        self, phases: tuple[str, ...], index: int, type_: object, own_noun: object = None, stage: object = None
+    ) -> None:
         self.phases = phases
         self.index = index
         self.type = type_
         self.own_noun = own_noun
+        self.stage = stage
 
     @classmethod
     def read(cls, state: object) -> _Workflow | None:
@@ -110,7 +114,7 @@ class _Workflow:
             return None
         if active.get("current_phase", phases[index]) != phases[index]:
             return None
-        return cls(tuple(phases), index, active.get("type"), active.get("noun"))
+        return cls(tuple(phases), index, active.get("type"), active.get("noun"), active.get("stage"))
 
     def after(self, position: int) -> str:
         """The primary step at a position: go on, or complete (N6)."""
@@ -154,6 +158,8 @@ def _items_of_agent(workflow: _Workflow | None, phase: str | None) -> tuple[str,
         return _DISCOVER
     if workflow is None:
         return None if phase is None else _FALLBACK
+    if phase is None and workflow.stage in ("gate-failed", "blocked"):
+        return _GATE_FAILED if workflow.stage == "gate-failed" else _BLOCKER
     current = workflow.phases[workflow.index]
     key = current if phase is None else phase
     if key not in workflow.phases:

@@ -232,6 +232,18 @@ def test_the_state_is_only_read() -> None:
     assert after == before
 
 
+@pytest.mark.parametrize(("stage", "event"), [("gate-failed", "gate-failed"), ("blocked", "blocker")])
+@pytest.mark.demand("N8.m")
+def test_after_a_failed_gate_or_at_a_blocker_nobody_is_told_to_continue(stage: str, event: str) -> None:
+    stopped = copy.deepcopy(state("feature"))
+    going_on = next_steps(stopped)
+    assert going_on is not None
+    assert "Continue to" in going_on
+    stopped["active_workflow"]["stage"] = stage
+    assert next_steps(stopped) == next_steps(stopped, event=event)
+    assert next_steps(stopped, phase="01-requirements") == next_steps(state("feature"), phase="01-requirements")
+
+
 def test_an_unknown_event_is_the_callers_mistake() -> None:
     with pytest.raises(ValueError, match="workflow-initialized"):
         next_steps(state(), event="gate-opened")
