@@ -27,7 +27,7 @@ from support.real_agents import (
     run_real,
     strongest,
 )
-from support.standin import Cut, Fail, Hang, Say, Seen, Shell, Standin, Turn, Write
+from support.standin import Cut, Fail, Garble, Hang, Say, Seen, Shell, Standin, Turn, Write
 
 CANARY = "canary-0815"
 ANSWER = 'The work is done: é, <b> & "quotes".\n\n```json\n{}\n```'
@@ -165,11 +165,37 @@ def test_a_failure_that_passes_is_no_failure(subject: Subject, tmp_path: Path) -
     assert (ran.report.answer.strip() == "fine") is (ran.report.ending is Ending.COMPLETED), ran
 
 
-def test_a_stream_that_breaks_off_is_worth_another_try(subject: Subject, tmp_path: Path) -> None:
-    ran, _ = play(subject, tmp_path, Cut())
+BROKEN = (Cut(), Cut(as_if_whole=True), Garble())
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=["cut", "cut short", "garbled"])
+def test_a_stream_that_breaks_is_worth_another_try(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Turn
+) -> None:
+    if subject.kind == "claude_code" and isinstance(broken, Garble):
+        pytest.skip("it gets over a frame that it cannot read")
+    monkeypatch.setattr("phasegate.agents.opencode.PATIENCE_S", 20.0)
+    ran, _ = play(subject, tmp_path, broken)
     assert ran.report.ending is Ending.TRANSIENT, ran
     assert ran.report.reason
     assert not ran.finished.timed_out or subject.kind in IMPATIENT, ran
+    assert processes_tagged(ran.tag) == []
+
+
+@pytest.mark.demand("D10.a")
+@pytest.mark.parametrize("subject", ["qwen"], indirect=True)
+def test_a_program_that_waits_at_a_limit_without_a_word_is_stopped(subject: Subject, tmp_path: Path) -> None:
+    ran, model = play(subject, tmp_path, Fail(429, retry_after_s=3600), first_sign_s=40.0)
+    assert model.questions, ran
+    assert ran.report.ending is Ending.SILENT, ran
+    assert processes_tagged(ran.tag) == []
+
+
+@pytest.mark.demand("D10.a")
+def test_a_model_that_gives_no_sign_is_given_up_before_the_time_of_the_job(subject: Subject, tmp_path: Path) -> None:
+    ran, _ = play(subject, tmp_path, Hang(), first_sign_s=15.0)
+    assert ran.report.ending is Ending.SILENT, ran
+    assert ran.finished.duration_s < 60
     assert processes_tagged(ran.tag) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from phasegate.errors import ConfigError
 from phasegate.record.reader import read_store
+from phasegate.rules.retry import REST_S
 from phasegate.rules.spending import Caps, Spent, in_words, reached
 from phasegate.rules.work_package import State
 from support import fake_claude
@@ -148,12 +150,20 @@ def test_a_limit_is_waited_for_and_uses_up_no_retry(tmp_path: Path) -> None:
     assert project.audit_problems() == []
 
 
-@pytest.mark.demand("D10.a")
-def test_a_limit_that_should_be_over_already_is_an_error_like_any_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit_s", [-5, None], ids=["over already", "not said"])
+@pytest.mark.demand("D10.a", "P7.b")
+def test_at_a_limit_without_a_time_the_fallback_steps_in_at_once_and_status_says_until_when(
+    tmp_path: Path, limit_s: int | None
+) -> None:
     """Otherwise a wrong clock would have the agent started again and again without a pause."""
-    project = project_of(tmp_path, {"limit_s": -5})
-    assert project.dispatch().state is State.BLOCKED  # there are no retries
-    assert [job.outcome for job in project.jobs()] == ["transient"]
+    project = project_of(tmp_path, {"limit_s": limit_s, "only": "actor"}, more=SECOND)
+    began_s = time.time()
+    assert project.dispatch().state is State.DONE
+    assert [(job.agent, job.outcome) for job in project.jobs()][:2] == [("actor", "rate limited"), ("second", "done")]
+    assert project.jobs()[0].retry_at_s >= began_s + REST_S
+    (resting,) = project.command("status", "--json").json["resting"]
+    assert resting["agent"] == "actor"
+    assert f"actor rests at a limit of its provider until {resting['until']}\n" in project.command("status").stdout
 
 
 @pytest.mark.demand("D10.b")

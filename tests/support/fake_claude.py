@@ -30,9 +30,12 @@ def main() -> None:
     sys.exit(at_a_limit(turn["limit_s"]) if limited else work(turn))
 
 
-def at_a_limit(seconds: float) -> int:
+def at_a_limit(seconds: float | None) -> int:
+    """A limit that ends after so many seconds; None: it does not say when."""
     say({"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 429, "error": "rate_limit"})
-    say({"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": time.time() + seconds}})
+    if seconds is not None:
+        info = {"status": "rejected", "resetsAt": time.time() + seconds}
+        say({"type": "rate_limit_event", "rate_limit_info": info})
     say({**BAD, "result": "API Error: Request rejected (429) · usage limit reached", "usage": {}})
     return 1
 

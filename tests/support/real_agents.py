@@ -137,10 +137,12 @@ def run_real(
     timeout_s: float = 240.0,
     stop_when: Callable[[], object] | None = None,
     ours: Mapping[str, str] | None = None,
+    first_sign_s: float = 300.0,
 ) -> Ran:
     """Run the program as the orchestrator does: launch, cage, reading. `stop_when` blocks until it is to be stopped."""
     level = strongest()
     task = msgspec.structs.replace(room.task(url, prompt, phase), caged=level.is_sandboxed)
+    task = msgspec.structs.replace(task, agent=msgspec.structs.replace(task.agent, first_sign_s=first_sign_s))
     harness = harness_of(room.subject.kind)
     with _environment({**room.subject.configured(url).env, **(ours or {})}):
         job, tag = _job(room, task, harness.launch(task), level, timeout_s)

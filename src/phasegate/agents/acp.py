@@ -15,6 +15,7 @@ import msgspec
 
 from phasegate.agents.acp_events import AcpEnded, Changed, How, Line, Noted, Order, Said, ToolRan, Unread, Used
 from phasegate.agents.command import own_files, run_variables
+from phasegate.agents.first_sign import FirstSign
 from phasegate.agents.plain_program import cut_short, report_of_plain_program
 from phasegate.agents.port import (
     AgentEvent,
@@ -82,7 +83,7 @@ class Acp(NamedTuple):
         )
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return AcpReading()
+        return AcpReading(FirstSign(talk, task.agent.first_sign_s))
 
 
 HARNESS: MakesHarness = Acp
@@ -119,7 +120,8 @@ def _order(task: AgentTask) -> Order:
 class AcpReading:
     """The lines of our program. The answer is the agent's last message; what it said before it is shown only."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_sign: FirstSign) -> None:
+        self._first_sign = first_sign
         self._parts: list[str] = []
         self._length = 0
         self._blockers: list[str] = []
@@ -128,11 +130,16 @@ class AcpReading:
         self._lost_text = False
         self._ended: AcpEnded | None = None
 
+    def begin(self) -> None:
+        self._first_sign.begin()
+
     def line(self, text: str) -> Iterable[AgentEvent]:
         try:
             line = _DECODER.decode(text)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return ()
+        if not isinstance(line, Noted | Unread):
+            self._first_sign.seen()
         return (self._taken(line),)
 
     def _taken(self, line: Line) -> AgentEvent:
@@ -177,7 +184,8 @@ class AcpReading:
         return AgentEvent(EventKind.USAGE, usage=self._usage)
 
     def report(self, finished: FinishedRun) -> AgentReport:
-        report = _judged(self._ended, finished)
+        self._first_sign.seen()
+        report = self._first_sign.report() if self._first_sign.missed else _judged(self._ended, finished)
         return msgspec.structs.replace(
             report,
             answer="".join(self._parts),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from phasegate.agents.port import Ending
@@ -42,10 +43,19 @@ _LIMITED = re.compile(
     r"|\bresource_exhausted|\btoo many requests",
     re.I,
 )
+# What each program says when the stream of its model was cut or garbled; the runs that taught it are `err_cut`,
+# `err_cut_short` and `err_garbled` in tests/fixtures/agent_streams.
+BROKEN_STREAMS: Mapping[str, tuple[str, ...]] = {
+    "claude_code": ("Connection to the API was lost", "empty or malformed response"),
+    "codex": ("stream disconnected before completion", "stream closed before response.completed"),
+    "gemini": ("API Error: terminated", "stream ended without a finish reason", "in JSON at position"),
+    "opencode": ("socket connection was closed", "JSONParseError", "stream ended before its end"),
+    "qwen": ("UND_ERR_SOCKET", "stream ended without a finish reason", "in JSON at position"),
+}
+_BROKEN = re.compile("|".join(re.escape(words) for said in BROKEN_STREAMS.values() for words in said), re.I)
 _PASSING = re.compile(
-    r"\bstream (?:was )?(?:disconnected|ended|closed|cut)|\bwithout a finish reason|\bhigh demand|\boverloaded"
-    r"|\btemporar|\bUND_ERR_SOCKET|\bAPI Error: terminated|\bsocket connection was closed|\bfetch failed"
-    r"|\bconnection (?:error|failed|closed|lost|reset)|\binternal (?:server )?error"
+    r"\bstream (?:was )?(?:ended|closed|cut)|\bis not valid JSON|\bend of JSON input|\bhigh demand|\boverloaded"
+    r"|\btemporar|\bfetch failed|\bconnection (?:error|failed|closed|lost|reset)|\binternal (?:server )?error"
     r"|\bpremature close|\bwaiting for network|\brequest timed out|\bservice unavailable",
     re.I,
 )
@@ -85,4 +95,4 @@ def _is_limit(text: str) -> bool:
 
 
 def _is_passing(text: str) -> bool:
-    return _PASSING.search(text) is not None or classify(1, text) is Fault.NETWORK
+    return bool(_BROKEN.search(text) or _PASSING.search(text)) or classify(1, text) is Fault.NETWORK

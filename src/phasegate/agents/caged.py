@@ -12,6 +12,7 @@ from phasegate.agents.port import (
     AgentEvent,
     AgentReport,
     AgentTask,
+    AwaitsModel,
     Ending,
     FinishedRun,
     HearsErrors,
@@ -93,6 +94,8 @@ def run_agent(job: Job, reading: StreamReading, on_event: OnEvent | None = None)
     fails only hears nothing more.
     """
     ear = _Ear(reading, on_event)
+    if isinstance(reading, AwaitsModel):
+        reading.begin()
     outcome = job.run(ear.hear)
     finished = finished_of(outcome, time.time(), ear.skipped_lines())
     try:

@@ -47,7 +47,7 @@ class ClaudeCode(NamedTuple):
         return launch_of(task, self.row, arguments, env=env)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _ClaudeReading(ClaudeStream(StreamState(self.row, task.phase, talk), task.checkout))
+        return _ClaudeReading(ClaudeStream(StreamState(self.row, task, talk), task.checkout))
 
 
 HARNESS: MakesHarness = ClaudeCode
@@ -56,6 +56,9 @@ HARNESS: MakesHarness = ClaudeCode
 class _ClaudeReading:
     def __init__(self, stream: ClaudeStream) -> None:
         self._stream = stream
+
+    def begin(self) -> None:
+        self._stream.state.first_sign.begin()
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         return self._stream.line(text)

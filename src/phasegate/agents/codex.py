@@ -49,7 +49,7 @@ class Codex(NamedTuple):
         return launch_of(task, self.row, arguments)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _CodexReading(StreamState(self.row, task.phase, talk), task.checkout)
+        return _CodexReading(StreamState(self.row, task, talk), task.checkout)
 
 
 HARNESS: MakesHarness = Codex
@@ -115,14 +115,20 @@ class _CodexReading:
         self._checkout = checkout
         self._reconnects = 0
 
+    def begin(self) -> None:
+        self._state.first_sign.begin()
+
     def line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.read(_LINES, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
             case _CodexStarted(item) if item.type == "command_execution":
                 return self._doing(AgentEvent(EventKind.COMMAND, item.command))
-            case _CodexStarted() | _CodexTurnStarted():
+            case _CodexStarted():
                 return self._doing()
+            case _CodexTurnStarted():  # by the program: its model has not been asked yet
+                self._state.completed = False
+                return ()
             case _CodexDone(item):
                 return self._done(item)
             case _CodexError(message):

@@ -37,7 +37,7 @@ class Cursor(NamedTuple):
         return launch_of(task, self.row, arguments)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _CursorReading(task, StreamState(self.row, task.phase, talk))
+        return _CursorReading(task, StreamState(self.row, task, talk))
 
 
 HARNESS: MakesHarness = Cursor
@@ -61,6 +61,9 @@ class _CursorReading:
         self._checkout = task.checkout
         self._state = state
         self._stream = ClaudeStream(state, task.checkout)
+
+    def begin(self) -> None:
+        self._state.first_sign.begin()
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         event = self._state.read(_LINES, text)

@@ -90,7 +90,7 @@ class Gemini(NamedTuple):
         )
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _GeminiReading(StreamState(self.row, task.phase, talk), task.checkout)
+        return _GeminiReading(StreamState(self.row, task, talk), task.checkout)
 
 
 HARNESS: MakesHarness = Gemini
@@ -153,6 +153,9 @@ class _GeminiReading:
         self._state = state
         self._checkout = checkout
         self._last_error = ""
+
+    def begin(self) -> None:
+        self._state.first_sign.begin()
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.read(_LINES, text):

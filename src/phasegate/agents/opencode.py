@@ -55,7 +55,7 @@ class OpenCode(NamedTuple):
         return launch_of(task, self.row, arguments, env=env)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _OpenCodeReading(StreamState(self.row, task.phase, talk), task.checkout)
+        return _OpenCodeReading(StreamState(self.row, task, talk), task.checkout)
 
 
 HARNESS: MakesHarness = OpenCode
@@ -148,6 +148,9 @@ class _OpenCodeReading:
         self._checkout = checkout
         self._retry_after = ""
         self._empty_steps = 0
+
+    def begin(self) -> None:
+        self._state.first_sign.begin()
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.read(_LINES, text):

@@ -30,6 +30,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     env: tuple[str, ...] = ()  # names of variables to pass through; values are never configured
     scenario: str = ""  # of a scripted agent
     model: str = ""  # empty: the program's own choice
+    first_sign_s: float = 300.0  # how long to wait for the first sign of its model
 
 
 class AgentTask(msgspec.Struct, frozen=True):
@@ -86,6 +87,7 @@ class Ending(StrEnum):
     FAILED = "failed"
     TRANSIENT = "transient failure"
     RATE_LIMITED = "rate limited"
+    SILENT = "silent"  # no sign of its model: perhaps a rate limit that it does not speak of
     NOT_RUNNABLE = "not runnable"  # it is not installed, not logged in, or wrongly configured
 
 
@@ -170,6 +172,14 @@ class HearsErrors(Protocol):
 
     def error_line(self, text: str) -> Iterable[AgentEvent]:
         """Take in one line of stderr. No line may make it raise."""
+
+
+@runtime_checkable
+class AwaitsModel(Protocol):
+    """A reading that ends the job where no sign of a model comes in time."""
+
+    def begin(self) -> None:
+        """The job starts now."""
 
 
 class Harness(Protocol):

@@ -48,7 +48,7 @@ class Qwen(NamedTuple):
         )
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _QwenReading(ClaudeStream(StreamState(self.row, task.phase, talk), task.checkout, cache_is_counted=True))
+        return _QwenReading(ClaudeStream(StreamState(self.row, task, talk), task.checkout, cache_is_counted=True))
 
 
 HARNESS: MakesHarness = Qwen
@@ -57,6 +57,9 @@ HARNESS: MakesHarness = Qwen
 class _QwenReading:
     def __init__(self, stream: ClaudeStream) -> None:
         self._stream = stream
+
+    def begin(self) -> None:
+        self._stream.state.first_sign.begin()
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         return self._stream.line(text)

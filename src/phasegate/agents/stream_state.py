@@ -9,8 +9,9 @@ from io import StringIO
 import msgspec
 
 from phasegate.agents.api_error import Trouble, meaning_of, shown
+from phasegate.agents.first_sign import FirstSign
 from phasegate.agents.plain_program import cut_short, ending_of_plain_program, retry_at_s
-from phasegate.agents.port import AgentReport, Ending, FinishedRun, Talk, Usage
+from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, Talk, Usage
 from phasegate.agents.stream_line import Line, LineReader
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.harnesses import HarnessRow
@@ -25,8 +26,9 @@ class StreamState:
     `completed` is set by the agent's own mark of a good end alone, and taken back by whatever it does after it.
     """
 
-    def __init__(self, row: HarnessRow, phase: str, talk: Talk) -> None:
+    def __init__(self, row: HarnessRow, task: AgentTask, talk: Talk) -> None:
         self.row = row
+        self.first_sign = FirstSign(talk, task.agent.first_sign_s)
         self.usage: Usage | None = None
         self.completed = False
         self.trouble: Trouble | None = None  # its own report of a bad end
@@ -36,7 +38,7 @@ class StreamState:
         self.is_whole = False  # the answer was given whole, whatever was missed before
         self.unread_lines = 0  # lines of its protocol of which something could not be read
         self.version = ""  # of the program, where it says so in its stream
-        self._phase = phase
+        self._phase = task.phase
         self._talk = talk
         self._message = StringIO()
         self._is_over = False
@@ -76,7 +78,8 @@ class StreamState:
         self.cut, self.is_whole = len(text) > LONGEST_MESSAGE, True
 
     def get_on(self) -> None:
-        """It works: it has not ended, and it waits for nothing."""
+        """Its model works: it has not ended, and it waits for nothing."""
+        self.first_sign.seen()
         self.completed, self.trouble, self.retrying = False, None, None
         self.end_patience()
 
@@ -117,6 +120,7 @@ class StreamState:
 def report_of_stream(state: StreamState, finished: FinishedRun, unusable: Collection[int] = ()) -> AgentReport:
     """What a run brought whose program speaks of its own end. Exit statuses in `unusable` mean: wrongly set up."""
     state.end_patience()
+    state.first_sign.seen()
     cut = state.cut or (finished.skipped_lines > 0 and not state.is_whole)  # what was too long may have been text
     report = AgentReport(
         state.answer,
@@ -128,7 +132,7 @@ def report_of_stream(state: StreamState, finished: FinishedRun, unusable: Collec
     )
     trouble = state.trouble or (None if state.completed else state.retrying)
     # One that we stopped may have had to be killed: what it waited for is the reason, not the time that it had.
-    if trouble is not None and (state.stopped_by_us or not finished.timed_out):
+    if trouble is not None and (state.stopped_by_us or state.first_sign.missed or not finished.timed_out):
         meaning = meaning_of(trouble, state.row.sign_in, finished.ended_at_s)
         return msgspec.structs.replace(
             report,
@@ -137,6 +141,8 @@ def report_of_stream(state: StreamState, finished: FinishedRun, unusable: Collec
             retry_at_s=meaning.retry_at_s,
             remedy=meaning.remedy,
         )
+    if state.first_sign.missed and not state.completed:
+        return msgspec.structs.replace(state.first_sign.report(), remark=report.remark)
     ending, reason = _ending(state, finished, unusable)
     again_s = retry_at_s(finished) if ending is Ending.RATE_LIMITED else None
     remedy = state.row.sign_in if ending is Ending.NOT_RUNNABLE and finished.exit_status in unusable else ""

@@ -43,6 +43,7 @@ class Agent(Settings, frozen=True):
     harness: HarnessKind
     command: tuple[Text, ...] = ()
     timeout_s: Seconds = 1800
+    first_sign_s: Seconds = 300  # how long to wait for the first sign of its model
     max_retries: NotNegative = 3
     template: TemplatePrefix | None = None  # None: from the harness
     num_agents: AtLeastOne = 1

@@ -51,7 +51,8 @@ def as_json(view: object) -> str:
 def overview_text(found: Overview, *, everything: bool, chosen: bool = False) -> str:
     """The workflow, its phases and gates, the packages on a board, and what is blocked."""
     others = () if chosen else found.others if found.workflow else found.ended
-    lines = (*_lines(found, others, everything), *_spent_lines(found.spent))
+    resting = [visible(f"{one.agent} rests at a limit of its provider until {one.until}") for one in found.resting]
+    lines = (*_lines(found, others, everything), *resting, *_spent_lines(found.spent))
     return "".join(f"{line}\n" for line in lines)
 
 

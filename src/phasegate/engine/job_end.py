@@ -16,6 +16,7 @@ from phasegate.rules.answer import Answer, blockers_in, parse_answer
 from phasegate.rules.budget import Piece
 from phasegate.rules.package_run import End
 from phasegate.rules.result import Response, check_result
+from phasegate.rules.retry import rest_s
 from phasegate.rules.scope import Scope
 from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import WorkPackage
@@ -66,17 +67,29 @@ class Ended(NamedTuple):
     retry_at_s: float | None = None  # when a limit ends, where that is known
 
 
-def judged(assigned: Assigned, report: AgentReport, finished: FinishedRun, has_a_stand_in: bool, now_s: float) -> Ended:
-    """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7)."""
+def judged(
+    assigned: Assigned,
+    report: AgentReport,
+    finished: FinishedRun,
+    has_a_stand_in: bool,
+    now_s: float,
+    limits_before: int = 0,
+) -> Ended:
+    """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7).
+
+    `limits_before`: how often in a row the agent came to a limit before. Where nobody says when it ends, the agent
+    rests longer each time, and its fallback steps in at once.
+    """
     answer = parse_answer(report.answer, assigned.phase, truncated=report.cut)
     end, reason, remediation = _verdict_on(assigned, report, finished, answer)
-    again_s = report.retry_at_s or 0.0
-    if report.ending is Ending.RATE_LIMITED and end is End.TRANSIENT and again_s > now_s:
+    again_s = report.retry_at_s
+    if report.ending in (Ending.RATE_LIMITED, Ending.SILENT) and end is End.TRANSIENT:
+        again_s = again_s if again_s and again_s > now_s else now_s + rest_s(limits_before)
         end, reason, remediation = _at_a_limit(reason, again_s, has_a_stand_in, now_s)
     if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
         end, reason = End.FAILED, f"{cut_short(finished)}: {reason}"
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
-    return Ended(end, reason, remediation, cleanup, answer, finished, (), report.usage, report.retry_at_s)
+    return Ended(end, reason, remediation, cleanup, answer, finished, (), report.usage, again_s)
 
 
 def strayed(ended: Ended, changed: Sequence[str]) -> Ended:
@@ -100,7 +113,7 @@ def _verdict_on(assigned: Assigned, report: AgentReport, finished: FinishedRun, 
         return End.BLOCKED, response.blocked_reason or response.error or "it failed", response.remediation or ""
     if blockers := dict.fromkeys((*report.blockers, *answer.blockers, *blockers_in(finished.stderr))):
         return End.BLOCKED, "; ".join(blockers), ""
-    if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED):
+    if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED, Ending.SILENT):
         return End.TRANSIENT, report.reason, "wait, then dispatch again"
     if report.ending is not Ending.COMPLETED:
         return End.FAILED, report.reason, report.remedy or _remedy(assigned, report.ending)

@@ -86,7 +86,14 @@ def run_job(
             note = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, project.now(), done))
             report, finished = run_agent(cage, harness.reading(task, cage), note)
     _empty(folder)
-    ended = judged(assigned, report, finished, _has_a_stand_in(project, store, assigned), project.clock.time_s())
+    ended = judged(
+        assigned,
+        report,
+        finished,
+        _has_a_stand_in(project, store, assigned),
+        project.clock.time_s(),
+        store.limits_in_a_row(assigned.agent),
+    )
     if watch is not None and (changed := watch.changes()):
         ended = strayed(ended, changed)
     seal = _note_end(project, trails, assigned, ended)
@@ -202,7 +209,14 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
     )
     of_package = EnvelopePackage(package.work_package_id, package.sequence) if package else None
     envelope = make_envelope(assigned.job, assigned.feature, places, config, of_package, assigned.share)
-    agent = AgentConfig(assigned.agent, settings.command, settings.env, settings.scenario or "", settings.model or "")
+    agent = AgentConfig(
+        assigned.agent,
+        settings.command,
+        settings.env,
+        settings.scenario or "",
+        settings.model or "",
+        settings.first_sign_s,
+    )
     return AgentTask(
         envelope=envelope,
         agent=agent,

@@ -7,6 +7,7 @@ A field that is None is not part of this answer: a list of packages does not car
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +67,13 @@ class PackagesOf(NamedTuple):
     packages: tuple[PackageCard, ...]
 
 
+class RestingAgent(NamedTuple):
+    """An agent that waits for the end of a limit of its provider."""
+
+    agent: str
+    until: str
+
+
 class Overview(NamedTuple):
     """All features: the one that is asked about, or was moved last, and those beside it."""
 
@@ -75,6 +83,7 @@ class Overview(NamedTuple):
     others: tuple[FeatureCard, ...]  # the other workflows that have not ended
     ended: tuple[FeatureCard, ...]
     spent: dict[str, Spent]  # by `feature`, the one that is shown, and `all`
+    resting: tuple[RestingAgent, ...]
     detail: FeatureView | None = None  # of the feature that is asked for
 
 
@@ -104,7 +113,13 @@ def overview(reader: Reader | None, folder: str, feature: str | None = None) -> 
     others = tuple(card for card in cards if card.is_active and (shown is None or card.feature != shown.feature))
     ended = tuple(card for card in cards if not card.is_active)
     first = shown.feature if shown else next((board.feature for board in boards), None)
-    return Overview(shown, boards, blockers, others, ended, _spent(reader, first))
+    return Overview(shown, boards, blockers, others, ended, _spent(reader, first), _resting(reader))
+
+
+def _resting(reader: Reader | None) -> tuple[RestingAgent, ...]:
+    found = reader.resting(time.time()) if reader else {}
+    moments = {agent: time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(until_s)) for agent, until_s in found.items()}
+    return tuple(RestingAgent(agent, moment) for agent, moment in moments.items())
 
 
 def feature_card(reader: Reader, row: Workflow) -> FeatureCard:

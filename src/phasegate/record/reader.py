@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any, Self, TypeVar
 
 from phasegate.record.location import Location
@@ -118,6 +119,11 @@ class Reader:
         """The agents that have run into a limit, each with the moment when it is lifted."""
         query = "SELECT agent, max(retry_at_s) FROM job WHERE retry_at_s > ? GROUP BY agent"
         return {str(agent): float(until_s) for agent, until_s in self._query(query, now_s)}
+
+    def limits_in_a_row(self, agent: str) -> int:
+        """How many of an agent's last jobs, one after the other, ended at a limit; ten at most."""
+        query = "SELECT retry_at_s FROM job WHERE agent = ? AND ended <> '' ORDER BY ended DESC LIMIT 10"
+        return sum(1 for _ in takewhile(lambda row: row[0] > 0, self._query(query, agent)))
 
     def hash_at(self, position: int) -> str | None:
         """The hash after so many entries; None if there are fewer."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 READ_AT_MOST = 16_000
 TEMPORARY_FAILURE = 75  # EX_TEMPFAIL of sysexits.h: the program itself asks to be called again
 BASE_S, CAP_S = 2.0, 300.0
+REST_S, LONGEST_REST_S = 30.0, 3600.0
 
 
 class Fault(StrEnum):
@@ -79,3 +80,8 @@ def back_off_s(attempt: int, chance: float, *, base_s: float = BASE_S, cap_s: fl
     exponent = min(max(attempt, 1) - 1, 30)  # 2 ** 30 is above any cap; more would overflow
     ceiling = min(cap_s, base_s * 2.0**exponent)
     return ceiling * min(max(chance, 0.0), 1.0)
+
+
+def rest_s(limits_before: int) -> float:
+    """Seconds to rest at a limit of a provider that does not say when it ends: longer each time in a row."""
+    return min(LONGEST_REST_S, REST_S * 2.0 ** min(max(limits_before, 0), 30))

@@ -10,9 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, AgentTask, Ending, EventKind, FinishedRun, Usage
+from phasegate.agents.api_error import BROKEN_STREAMS
+from phasegate.agents.port import (
+    AgentConfig,
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    AwaitsModel,
+    Ending,
+    EventKind,
+    FinishedRun,
+    Usage,
+)
 from phasegate.agents.table import harness_of
-from support.agent_streams import NOW_S, PROGRAMS, REPOSITORY, recorded
+from support.agent_streams import FOLDER, NOW_S, PROGRAMS, REPOSITORY, recorded
 from support.agents import Mute, read
 from support.caged import eventually
 from support.tasks import make_task
@@ -106,6 +117,9 @@ BAD_ENDS = [
     *((kind, "err_e429", Ending.RATE_LIMITED) for kind in RUN_HERE),
     *((kind, "err_e500", Ending.TRANSIENT) for kind in RUN_HERE),
     *((kind, "err_trunc", Ending.TRANSIENT) for kind in RUN_HERE if kind != "claude_code"),
+    *((kind, "err_cut", Ending.TRANSIENT) for kind in RUN_HERE),
+    *((kind, "err_cut_short", Ending.TRANSIENT) for kind in RUN_HERE),
+    *((kind, "err_garbled", Ending.TRANSIENT) for kind in RUN_HERE if kind != "claude_code"),  # it gets over it
     ("claude_code", "maxturns", Ending.FAILED),
     ("claude_code", "sig_term_pid", Ending.FAILED),
     ("claude_code", "sig_int_pid", Ending.FAILED),
@@ -231,10 +245,67 @@ def test_codex_that_waits_for_the_end_of_a_limit_is_stopped_in_time_unless_it_ge
         reading = harness_of("codex").reading(task, talk)
         list(reading.line(RATE_LIMITED))
         if talk is gets_on:
-            list(reading.line('{"type":"turn.started"}'))
+            list(reading.line('{"type":"item.started","item":{"type":"reasoning"}}'))
     assert eventually(lambda: waits.stops)
     assert gets_on.stops == 0
     report = reading.report(FinishedRun(None, "", "", signal=15, told_to_stop=True))
+    assert report.ending is Ending.RATE_LIMITED
+
+
+@pytest.mark.parametrize("kind", RUN_HERE)
+def test_the_words_for_a_broken_stream_are_those_of_the_recorded_runs(kind: str) -> None:
+    runs = [path.read_text() for path in (FOLDER / PROGRAMS[kind]).glob("err_*")]
+    said = BROKEN_STREAMS[kind]
+    assert [words for words in said if any(words in run for run in runs)] or kind == "opencode"
+    unheard = [words for words in said if not any(words in run for run in runs)]
+    assert unheard == (["stream ended before its end"] if kind == "opencode" else [])  # that one we say of it
+
+
+SIGNS = {
+    "claude_code": '{"type":"assistant","message":{"content":[]}}',
+    "codex": '{"type":"item.started","item":{"type":"reasoning"}}',
+    "cursor": '{"type":"assistant","message":{"content":[]}}',
+    "gemini": '{"type":"message","role":"assistant","content":"I"}',
+    "opencode": '{"type":"text","part":{"text":"I"}}',
+    "qwen": '{"type":"assistant","message":{"content":[]}}',
+}
+NO_SIGNS = {
+    "claude_code": '{"type":"system","subtype":"init"}',
+    "codex": '{"type":"turn.started"}',
+    "cursor": '{"type":"system","subtype":"init"}',
+    "gemini": '{"type":"message","role":"user","content":"do it"}',
+    "opencode": '{"type":"step_start","part":{}}',
+    "qwen": '{"type":"system","subtype":"init"}',
+}
+
+
+@pytest.mark.demand("D10.a")
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_program_whose_model_gives_no_sign_is_stopped_and_that_has_a_name(task: AgentTask, kind: str) -> None:
+    impatient = msgspec.structs.replace(task, agent=AgentConfig("tested", first_sign_s=0.05))
+    silent, speaking = Mute(), Mute()
+    for talk, line in ((speaking, SIGNS[kind]), (silent, NO_SIGNS[kind])):
+        reading = harness_of(kind).reading(impatient, talk)
+        assert isinstance(reading, AwaitsModel)
+        reading.begin()
+        list(reading.line(line))
+    assert eventually(lambda: silent.stops)
+    assert speaking.stops == 0
+    report = reading.report(FinishedRun(None, "", "", signal=15, told_to_stop=True))
+    assert report.ending is Ending.SILENT
+    assert report.reason.startswith("no sign of its model within")
+    assert "first_sign_s" in report.remedy
+
+
+def test_what_a_silent_program_said_of_its_trouble_goes_before_its_silence(task: AgentTask) -> None:
+    impatient = msgspec.structs.replace(task, agent=AgentConfig("tested", first_sign_s=0.05))
+    talk = Mute()
+    reading = harness_of("claude_code").reading(impatient, talk)
+    assert isinstance(reading, AwaitsModel)
+    reading.begin()
+    list(reading.line('{"type":"system","subtype":"api_retry","attempt":1,"error_status":429,"error":"rate_limit"}'))
+    assert eventually(lambda: talk.stops)
+    report = reading.report(FinishedRun(None, "", "", signal=9, told_to_stop=True, timed_out=True))
     assert report.ending is Ending.RATE_LIMITED
 
 

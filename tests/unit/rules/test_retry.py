@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.rules.retry import CAP_S, Fault, back_off_s, classify
+from phasegate.rules.retry import CAP_S, Fault, back_off_s, classify, rest_s
 from support.growth import assert_grows_no_faster_than_its_input
 
 TRANSIENT = [
@@ -83,3 +83,9 @@ def test_classifying_grows_with_the_text_at_most() -> None:
             classify(1, text)
 
     assert_grows_no_faster_than_its_input(classify_all, floods, 10_000, 80_000)
+
+
+@pytest.mark.demand("D10.a")
+def test_a_rest_grows_from_one_limit_to_the_next_up_to_an_hour() -> None:
+    assert [rest_s(before) for before in range(4)] == [30.0, 60.0, 120.0, 240.0]
+    assert rest_s(20) == rest_s(10**9) == 3600.0
