@@ -57,7 +57,7 @@ class MortalStore:
 
     def move_refs(self, *arguments: Any) -> RefMoved | None:
         for move in arguments[2]:
-            self._die_at(move.ref, "moving")
+            self._die_at(move.name, "moving")
         return self._move_refs(*arguments)
 
     def watch(self) -> None:

@@ -49,6 +49,8 @@ def holding(level: Level) -> Holding:
         return Holding(level, True, gaps=("nothing is enforced: changes are looked for afterwards",))
     if sandbox_view.bubblewrap() is None:
         return Holding(level, False, "bubblewrap is not installed")
+    if level is Level.WORKTREE and holding(Level.OFFLINE).holds:  # the same, and no network besides
+        return Holding(level, True, gaps=_gaps(level))
     with tempfile.TemporaryDirectory(prefix="phasegate-probe-") as folder:
         why_not = _try(level, Path(folder).resolve())
     return Holding(level, not why_not, why_not, () if why_not else _gaps(level))

@@ -75,6 +75,7 @@ class _Reach:
         self._secrets = [f"{home}/{name}" for home in self._homes for name in _SECRETS]
         self._contained = [f"{path}/" for path in (*keep_out, *self._homes, *self._secrets)]
         self._kept_out = tuple(f"{path}/" for path in keep_out)
+        self._secret = tuple(f"{secret}/" for secret in self._secrets)
 
     def of_command(self, command: tuple[str, ...], path: str) -> list[str]:
         named = [word for word in command[1:] if word.startswith("/") and os.path.isfile(word)]
@@ -120,7 +121,7 @@ class _Reach:
         return any(path.startswith(f"{folder}/") for path in self._contained)
 
     def _is_secret(self, path: str) -> bool:
-        return any(f"{path}/".startswith(f"{secret}/") for secret in self._secrets)
+        return f"{path}/".startswith(self._secret)
 
     def _is_kept_out(self, path: str) -> bool:
         return f"{os.path.normpath(path)}/".startswith(self._kept_out)

@@ -208,15 +208,17 @@ class _Dispatch:
 
     def _prepare(self) -> None:
         place = self._place
-        base = open_feature(place.project.repository, place.package.feature_slug, self._base())
+        base = self._feature_head()
         folders = [checkout.folder.name for checkout in place.checkouts()]
         self._record.say(f"worktree ready at {place.project.config.paths.worktrees}/{', '.join(folders)}")
         self._record(Prepared(base))
 
-    def _base(self) -> str:
-        """What the feature's branch is made from if it is not there: only then must the person have a branch."""
-        project, branch = self._place.project, f"feat/{self._place.package.feature_slug}"
-        return branch if read_refs(project.repository, BRANCHES + branch) else current_branch(project)
+    def _feature_head(self) -> str:
+        """The head of the feature's branch, which is made if it is not there: only then must the person have one."""
+        project, slug = self._place.project, self._place.package.feature_slug
+        ref = f"{BRANCHES}feat/{slug}"
+        head = read_refs(project.repository, ref).get(ref)
+        return head or open_feature(project.repository, slug, current_branch(project))
 
     def _harvest(self) -> None:
         self._record(take_over(self._place, self._record.run.round, self._record.say))

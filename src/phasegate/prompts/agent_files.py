@@ -39,13 +39,18 @@ class Examined(NamedTuple):
 @cache
 def shipped_files() -> tuple[ShippedFile, ...]:
     """All shipped agent files, by name."""
-    return tuple(_shipped_file(path) for path in sorted(SHIPPED_FOLDER.glob("*.md")))
+    return tuple(_shipped_file(path) for path in _shipped_paths())
+
+
+def _shipped_paths() -> list[Path]:
+    return sorted(SHIPPED_FOLDER.glob("*.md"))
 
 
 def file_of_phase(phase: str) -> ShippedFile | None:
     """The agent file of a phase, which is the job description of all who work in it."""
-    files = (file for file in shipped_files() if phase in file.role.phases and file.role.kind is not Kind.SUB_AGENT)
-    return next(files, None)
+    named = (path for path in _shipped_paths() if phase in path.read_text("utf-8").partition("\n---")[0])
+    files = (file for file in map(_shipped_file, named) if phase in file.role.phases)
+    return next((file for file in files if file.role.kind is not Kind.SUB_AGENT), None)
 
 
 def examine(text: str, name: str) -> Examined:
@@ -71,6 +76,7 @@ def role_of(file: AgentFile, name: str) -> Role:
     return Role(Kind.ORCHESTRATOR) if looks_like_orchestrator(file) else ANY_PHASE
 
 
+@cache
 def _shipped_file(path: Path) -> ShippedFile:
     text = path.read_text("utf-8")
     role = declared_role(front_matter(read_agent_file(text)), path.stem)

@@ -67,7 +67,7 @@ def observe(
     try:
         with opened_root(record) as root, temporary_folder(repository) as room:
             surveyed = survey(root, start, rules, limits)
-            history, _ = read_history(root, repository, record.start, room / "objects", limits)
+            history = read_history(root, repository, record.start, room / "objects", limits)
             staged = _staged(root, checkout, index, room)
             planted = _planted(root, checkout)
     except LimitReached as error:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from phasegate.workspace.git import git
+from phasegate.workspace.remembered import git_about
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.tree_diff import RAW
+from phasegate.workspace.tree_diff import RAW, tree_entries
 
 LARGEST_DIFF_BYTES = 4_000_000
 
@@ -22,7 +23,7 @@ class Logged(NamedTuple):
 
 def commits_between(repository: Repository, old: str, new: str) -> list[Logged]:
     """The commits that `new` has and `old` has not, oldest first."""
-    shown = git(repository.place(), "log", "-z", "--reverse", "--format=%H%x0a%B", f"{old}..{new}").stdout
+    shown = git_about(repository.place(), "log", "-z", "--reverse", "--format=%H%x0a%B", f"{old}..{new}").stdout
     entries = [entry.partition("\n") for entry in shown.decode(errors="replace").split("\0") if entry.strip()]
     return [Logged(commit, message.strip()) for commit, _, message in entries]
 
@@ -37,8 +38,7 @@ def diff_text(repository: Repository, old: str, new: str) -> str:
 def blobs_of(repository: Repository, commit: str, *, links: bool = True) -> dict[str, str]:
     """The files of a commit, each with the id of its content. A submodule is none: its content is elsewhere."""
     left_out = (b"160000 ",) if links else (b"160000 ", b"120000 ")
-    listed = git(repository.place(), "ls-tree", "-r", "-z", "--full-tree", commit).stdout.split(b"\0")
-    entries = (entry.partition(b"\t") for entry in listed if entry and not entry.startswith(left_out))
+    entries = (entry.partition(b"\t") for entry in tree_entries(repository, commit) if not entry.startswith(left_out))
     return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}
 
 

@@ -7,14 +7,16 @@ the tree is left out and named.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import StateConflict
 from phasegate.rules.scope import link_problem
 from phasegate.workspace.agent_git_writer import Seedling, write_agents_git
-from phasegate.workspace.git import Identity, git
+from phasegate.workspace.git import Identity, Place, git
 from phasegate.workspace.repository import NOBODY, Repository, commit_of, read_blobs, read_refs, temporary_folder
+from phasegate.workspace.tree_diff import tree_entries
 
 
 class Exported(NamedTuple):
@@ -35,15 +37,20 @@ def export(repository: Repository, tree: str, folder: Path, *, with_git: bool = 
         raise StateConflict(f"{folder} is not empty", "export into a new folder")
     refused = _leaving_links(repository, tree)
     with temporary_folder(repository) as room:
-        place = repository.place(room / "index", folder)
-        git(place, "read-tree", tree)
-        if refused:
-            names = b"".join(os.fsencode(path) + b"\0" for path in refused)
-            git(place, "update-index", "--force-remove", "-z", "--stdin", stdin=names)
-        git(place, "checkout-index", "--all", "--force", "-u")
+        _write_files(repository.place(room / "index", folder), tree, refused)
         if with_git:
             _give_git(repository, tree, folder, room / "index")
     return Exported(folder, refused)
+
+
+def _write_files(place: Place, tree: str, but: Sequence[str]) -> None:
+    if not but:
+        git(place, "read-tree", "-m", "-u", tree)
+        return
+    git(place, "read-tree", tree)
+    names = b"".join(os.fsencode(path) + b"\0" for path in but)
+    git(place, "update-index", "--force-remove", "-z", "--stdin", stdin=names)
+    git(place, "checkout-index", "--all", "--force", "-u")
 
 
 def _give_git(repository: Repository, commit: str, folder: Path, index: Path) -> None:
@@ -56,8 +63,7 @@ def _give_git(repository: Repository, commit: str, folder: Path, index: Path) ->
 
 def _leaving_links(repository: Repository, tree: str) -> tuple[str, ...]:
     """The links of a tree that do not surely stay inside it."""
-    listed = git(repository.place(), "ls-tree", "-r", "-z", "--full-tree", tree).stdout.split(b"\0")
-    links = [entry.partition(b"\t") for entry in listed if entry.startswith(b"120000 ")]
+    links = [entry.partition(b"\t") for entry in tree_entries(repository, tree) if entry.startswith(b"120000 ")]
     ids = {os.fsdecode(path): about.split()[2].decode() for about, _, path in links}
     targets = read_blobs(repository.place(), ids.values())
     return tuple(path for path, one in ids.items() if link_problem(path, os.fsdecode(targets[one])) is not None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,8 +70,8 @@ def harvest(
         if current is None or current.start != checkout.start:
             raise StateConflict(f"{checkout.folder} was replaced meanwhile", "dispatch again")
         current = _settled(current)
-        commits, note = _replayable(current, seen, allowed, limits)
-        _store_disk(current, seen, allowed)
+        commits, committed, note = _replayable(current, seen, allowed, limits)
+        _store(current, seen, allowed, committed)
         with repository_lock(checkout.repository) as lock:
             return _Work(current, seen, allowed, committer, title).join(lock, commits, note)
 
@@ -91,43 +92,44 @@ def _noted(record: Record, checkout: Checkout, tip: str, taken: str) -> Record:
     return record
 
 
-def _store_disk(checkout: Checkout, seen: Observation, allowed: Callable[[str], bool]) -> None:
-    """Store the files that were seen. One that is another now was written to after it was judged."""
+def _store(
+    checkout: Checkout, seen: Observation, allowed: Callable[[str], bool], committed: Mapping[str, bytes]
+) -> None:
+    """Store what was committed, and the files that were seen. One that is another now was written to after that."""
     found = {path: one for path, one in seen.versions.items() if one is not None and can_be_taken(one)}
     hash_name = checkout.repository.hash_name
     with opened_root(checkout.record) as root:
-        contents = (content_as_seen(root, path, one, hash_name) for path, one in found.items() if allowed(path))
-        write_blobs(checkout.repository, contents)
+        on_disk = (content_as_seen(root, path, one, hash_name) for path, one in found.items() if allowed(path))
+        write_blobs(checkout.repository, chain(committed.values(), on_disk))
 
 
 def _replayable(
     checkout: Checkout, seen: Observation, allowed: Callable[[str], bool], limits: Limits
-) -> tuple[list[AgentCommit], str]:
-    """The agent's commits that can be taken over one by one, their blobs stored; or why there are none."""
+) -> tuple[list[AgentCommit], Mapping[str, bytes], str]:
+    """The agent's commits that can be taken over one by one, with the contents of blobs; or why there are none."""
     record, history = checkout.record, seen.history
     if not history.linear or record.joins is not None:
-        return [], history.note or "a conflict was solved: one commit has it all"
+        return [], {}, history.note or "a conflict was solved: one commit has it all"
     ids = [record.start, *(commit.id for commit in history.commits)]
     if (record.taken or record.start) not in ids:
-        return [], "the agent rewrote commits that were taken over before"
+        return [], {}, "the agent rewrote commits that were taken over before"
     commits = list(history.commits[ids.index(record.taken or record.start) :])
     try:
-        _store_committed(checkout, commits, allowed, limits)
+        return commits, _committed(checkout, commits, allowed, limits), ""
     except (GitFailed, LimitReached, StateConflict) as error:
-        return [], f"the agent's history cannot be read: {error}"
-    return commits, ""
+        return [], {}, f"the agent's history cannot be read: {error}"
 
 
-def _store_committed(
+def _committed(
     checkout: Checkout, commits: list[AgentCommit], allowed: Callable[[str], bool], limits: Limits
-) -> None:
+) -> Mapping[str, bytes]:
     changes = [change for commit in commits for change in commit.changes if allowed(change.path)]
     ids = {change.new.object_id for change in changes if change.new is not None and change.new.mode in TAKEN_MODES}
     if not ids:
-        return
+        return {}
     with opened_root(checkout.record) as root, temporary_folder(checkout.repository) as room:
         place = copy_objects(root, checkout.repository, Path(room / "objects"), limits)
-        write_blobs(checkout.repository, read_blobs(place, ids).values())
+        return read_blobs(place, ids)
 
 
 class _Work:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,12 +12,14 @@ from phasegate.workspace.agent_git_reader import copy_objects, read_head
 from phasegate.workspace.disk import LimitReached, Limits
 from phasegate.workspace.git import GitFailed, Identity, Place, git
 from phasegate.workspace.objects import Signature
+from phasegate.workspace.remembered import Remembered
 from phasegate.workspace.repository import Repository
 from phasegate.workspace.tree_diff import RAW, Difference, parse_raw, raw_entry
 
 _TIMEOUT_S = 20.0  # a tree can be made to unfold without end
 _OUTPUT_BYTES = 64 * 1024**2
 _LONGEST_MESSAGE = 64 * 1024
+_MOST_KEPT_BYTES = 32 * 1024**2
 _SIGNED = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<when>\d{1,12}) (?P<zone>[+-]\d{4})")
 _FURTHEST_ZONE = 1400
 # Character sets that people write in. Python knows more under this name, some of them slow on purpose (M06).
@@ -47,19 +50,26 @@ class History(NamedTuple):
     note: str = ""
 
 
-def read_history(root: int, repository: Repository, since: str, store: Path, limits: Limits) -> tuple[History, Place]:
-    """The commits of an agent after a given one; and where their objects are. It never fails: it knows less instead."""
-    place = repository.place()
+_KNOWN: Remembered[tuple[Repository, str, str, Limits], History] = Remembered(_MOST_KEPT_BYTES)
+
+
+def read_history(root: int, repository: Repository, since: str, store: Path, limits: Limits) -> History:
+    """The commits of an agent after a given one. It never fails: it knows less instead."""
     head = read_head(root)
     if head is None:
-        return History(None, linear=False, note="the agent's HEAD cannot be read"), place
+        return History(None, linear=False, note="the agent's HEAD cannot be read")
     if head == since:
-        return History(head), place
+        return History(head)
+    known = _KNOWN.get((repository, since, head, limits))
+    if known is not None:  # its ids are hashes of all that is in it
+        return known
     try:
-        place = copy_objects(root, repository, store, limits)
-        return _read(place, head, since, limits), place
+        history = _read(copy_objects(root, repository, store, limits), head, since, limits)
     except (GitFailed, LimitReached, ValueError) as error:
-        return History(head, linear=False, note=f"the agent's history cannot be read: {error}"), place
+        return History(head, linear=False, note=f"the agent's history cannot be read: {error}")
+    size = sum(len(commit.message) + 200 * (1 + len(commit.changes)) for commit in history.commits)
+    _KNOWN.keep((repository, since, head, limits), history, size)
+    return history
 
 
 def _read(place: Place, head: str, since: str, limits: Limits) -> History:
@@ -143,13 +153,20 @@ def _signature(text: str) -> Signature:
     return Signature(Identity(found["name"], found["email"]), int(found["when"]), zone)
 
 
+_STAGED: Remembered[tuple[Repository, str, bytes], bytes] = Remembered(_MOST_KEPT_BYTES)
+
+
 def staged_changes(repository: Repository, index: bytes, start: str, room: Path) -> list[Difference] | None:
     """What an agent's index holds that the start has not; None if it cannot be read."""
-    copy = room / "index"
-    copy.write_bytes(index)
-    arguments = ("diff-index", "--cached", *(part for part in RAW if part != "-r"), start)
-    try:
-        said = _ask(repository.place(copy), *arguments)
-    except GitFailed:
-        return None
+    key = (repository, start, hashlib.sha256(index).digest())
+    said = _STAGED.get(key)
+    if said is None:
+        copy = room / "index"
+        copy.write_bytes(index)
+        arguments = ("diff-index", "--cached", *(part for part in RAW if part != "-r"), start)
+        try:
+            said = _ask(repository.place(copy), *arguments)
+        except GitFailed:
+            return None
+        _STAGED.keep(key, said, len(said) + 200)
     return list(parse_raw(said))

@@ -52,14 +52,15 @@ def advance_branch(
 ) -> RefMoved | Obstacle | None:
     """Move a branch by compare and swap; a checkout of the person's that stands on it goes along, or nothing moves."""
     ref = BRANCHES + branch
+    checkout = checkout_on(repository, ref) if old is not None and old != new else None
+    if checkout is None and old != new:
+        moved = move_refs(repository, lock, [Move(ref, old, new)], reason)
+        return None if moved is not None and moved.actual == new else moved
     actual = read_refs(repository, ref).get(ref)
     if actual != old:
         return None if actual == new else RefMoved(ref, old, actual)
-    checkout = checkout_on(repository, ref) if old is not None and old != new else None
-    if isinstance(checkout, Obstacle):
-        return checkout
-    if checkout is None or old is None:
-        return move_refs(repository, lock, [Move(ref, old, new)], reason)
+    if checkout is None or isinstance(checkout, Obstacle) or old is None:
+        return checkout if isinstance(checkout, Obstacle) else None
     with held_index(repository, lock, checkout, old, new) as movement:
         if isinstance(movement, Obstacle) or (obstacle := movement.forward()) is not None:
             return movement if isinstance(movement, Obstacle) else obstacle

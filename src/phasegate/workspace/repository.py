@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.workspace.git import Identity, Place, ask_as_the_person, git
+from phasegate.workspace.git import GitFailed, Identity, Place, ask_as_the_person, git
+from phasegate.workspace.remembered import git_about
 
 NOBODY = Identity("Phasegate", "phasegate@localhost")
 # Bytes are stored and written as they are (D12): this file wins over every `.gitattributes` of a tree.
@@ -148,8 +149,10 @@ def read_refs(repository: Repository, *patterns: str) -> dict[str, str]:
 def commit_of(repository: Repository, name: str) -> str | None:
     """The commit that a ref or an object id stands for; None if there is none."""
     arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-    said = git(repository.refs_place, *arguments, accept=(0, 1, 128))
-    return said.stdout.decode().strip() or None
+    try:
+        return git_about(repository.refs_place, *arguments).stdout.decode().strip() or None
+    except GitFailed:
+        return None
 
 
 def is_ancestor(repository: Repository, older: str, newer: str) -> bool:

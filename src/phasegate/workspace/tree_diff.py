@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from phasegate.workspace.git import Place, git
+from phasegate.workspace.git import Place
 from phasegate.workspace.objects import Version
+from phasegate.workspace.remembered import git_about
+from phasegate.workspace.repository import Repository
 
 RAW = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv")
 NO_MODE = "000000"
@@ -21,14 +23,20 @@ class Difference(NamedTuple):
     new: Version | None
 
 
-def differences(place: Place, old: str, new: str, *, timeout_s: float = 300.0) -> list[Difference]:
+def differences(place: Place, old: str, new: str) -> list[Difference]:
     """Every path that differs between two trees or commits."""
-    return list(parse_raw(git(place, "diff-tree", *RAW, old, new, timeout_s=timeout_s).stdout))
+    return list(parse_raw(git_about(place, "diff-tree", *RAW, old, new).stdout)) if old != new else []
+
+
+def tree_entries(repository: Repository, tree: str) -> list[bytes]:
+    """Every file of a tree or commit, as git lists it: `100644 blob <id>`, a tab, the path."""
+    listed = git_about(repository.place(), "ls-tree", "-r", "-z", "--full-tree", tree).stdout
+    return [entry for entry in listed.split(b"\0") if entry]
 
 
 def tree_of(place: Place, commit: str) -> str:
     """The tree of a commit."""
-    return git(place, "rev-parse", "--verify", f"{commit}^{{tree}}").stdout.decode().strip()
+    return git_about(place, "rev-parse", "--verify", f"{commit}^{{tree}}").stdout.decode().strip()
 
 
 def parse_raw(output: bytes) -> Iterator[Difference]:

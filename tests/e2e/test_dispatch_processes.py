@@ -1,0 +1,40 @@
+"""What a dispatch of one file costs beside its agents: counted, so that no stop-watch has to judge it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from phasegate.rules.work_package import State
+from support.dispatch_project import approves, implements, make_project, package
+from support.quick_dispatch import ECHO
+
+COUNTED = """
+import os, sys
+def count(event, arguments):
+    if event == "subprocess.Popen":
+        with open(os.environ["STARTED"], "a") as file:
+            file.write(f"{os.path.basename(os.fsdecode(arguments[0]))}\\n")
+sys.addaudithook(count)
+"""
+MOST_GIT, MOST_CAGES = 46, 6
+# A cage is bubblewrap and the warden in it: 46 + 1 + 6 * 2 are below the goal of 60 processes.
+
+
+@pytest.mark.demand("D4.a")
+def test_a_dispatch_of_one_file_starts_few_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = make_project(tmp_path, {"WP01": package(files=["src/login.ts"], test=ECHO)})
+    project.play(implements("src/login.ts"), approves())
+    (tmp_path / "counted").mkdir()
+    (tmp_path / "counted/sitecustomize.py").write_text(COUNTED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "counted"))
+    monkeypatch.setenv("STARTED", str(tmp_path / "started"))
+    done = project.command("dispatch", "WP01", "--json")
+    assert done.json["state"] == State.DONE, done.stderr
+    started = (tmp_path / "started").read_text().split()
+    git, others = started.count("git"), [name for name in started if name != "git"]
+    assert 0 < git <= MOST_GIT, started
+    assert 0 < len(others) <= MOST_CAGES + 1, others
+    assert {name for name in others if name.startswith("python")} <= {Path(sys.executable).resolve().name}
