@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.rules.artifact_path import require_slug
+from phasegate.rules.artifact_path import require_slug, slug_problem
 from phasegate.rules.plain_json import parse_json
 
 LARGEST_BYTES = 4096
@@ -41,6 +41,13 @@ def feature_holder(folder: Path, feature: str) -> Holder | None:
     finally:
         os.close(descriptor)
     return holder if holder is not None and is_alive(holder) else None
+
+
+def holders(folder: Path) -> dict[str, Holder]:
+    """Who works on what now: the living holder of each lock, by the name of its feature, or feature and package."""
+    names = [path.name.removeprefix("feature-").removesuffix(".lock") for path in folder.glob("feature-*.lock")]
+    found = {name: feature_holder(folder, name) for name in sorted(names) if not slug_problem(name)}
+    return {name: holder for name, holder in found.items() if holder is not None}
 
 
 def read_holder(descriptor: int) -> Holder | None:

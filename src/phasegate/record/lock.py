@@ -27,7 +27,7 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
         if not _try(descriptor):
             raise StateConflict(
                 f"feature {feature} is in work: {_describe(read_holder(descriptor))}",
-                "wait for it to end, or stop it; a lock never outlives its process",
+                "wait for it to end, or end it: phasegate stop",
             )
         _sign(descriptor, Holder(os.getpid(), process_start(os.getpid()), command, since))
         try:

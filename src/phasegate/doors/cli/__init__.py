@@ -40,11 +40,12 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
     "resolve": ("workflow", "resolve", "Say how a blocker was dealt with."),
     "retry": ("workflow", "retry", "Begin one more round of the phase, after a failed gate."),
-    "run": ("running", "run", "Begin a workflow, or go on with one, to its last gate or a need of a person."),
+    "run": ("running", "run", "Begin a workflow, or go on with one, until it needs you."),
     "scope": ("scope", "scope", "Record an exception to the file scope of a work package."),
     "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
     "start": ("running", "start", "Begin a workflow, without carrying anything out yet."),
     "status": ("status", "status", "Show where things stand."),
+    "stop": ("running", "stop", "End a run, wherever it was started."),
     "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
     "trace": ("trace", "trace", "Show each requirement with its packages, commits and tests."),
     "worktree": ("worktree", "worktree", "List the work packages that are ready, and their worktrees."),
@@ -54,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 COMPLETING = "_PHASEGATE_COMPLETE"  # set by the script of `completion`
 # The help page, most wanted first. What is in no section is listed as a tool.
 SECTIONS = {
-    "A feature": ("init", "run", "status", "resolve", "complete", "cancel"),
+    "A feature": ("init", "run", "status", "stop", "resolve", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch"),
     "Look": ("next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
     "Set up": ("agents", "config", "hook", "scope", "completion"),

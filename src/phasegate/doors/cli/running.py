@@ -17,9 +17,11 @@ from phasegate.config import find_place
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_view import LiveView
 from phasegate.doors.cli.offering import agent_names, offering, workflow_types
-from phasegate.doors.cli.render import Sentence, current_folder, json_option, say, show
+from phasegate.doors.cli.render import Sentence, current_folder, json_option, printable, say, show
 from phasegate.doors.cli.telling import Teller, remarks_to
+from phasegate.doors.cli.waiting import waiting
 from phasegate.engine import orders
+from phasegate.engine.detached_run import DetachedRun, start_detached, stop_runs
 from phasegate.engine.dispatch import Stopped
 from phasegate.engine.driver import Wishes, drive
 from phasegate.engine.feature_journal import read_feature
@@ -78,6 +80,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
 @click.option("--step", is_flag=True, help="Stop at each gate.")
 @click.option("--merge", is_flag=True, help="Go on to the merge, after the last gate.")
 @_agent_option
+@click.option("--detach", is_flag=True, help="Let it run in a process of its own, which outlives this terminal.")
 @json_option
 def run(
     type_: str | None,
@@ -86,13 +89,15 @@ def run(
     step: bool,
     merge: bool,
     agent: str | None,
+    detach: bool,
     as_json: bool,
 ) -> int:
-    """Begin a workflow, or go on with one, to its last gate or the first need of a person.
+    """Begin a workflow, or go on with one, until its last gate has passed or it needs you.
 
     TYPE is feature, fix, quick, test-run, test-generate, full-lifecycle, upgrade, or a workflow in phasegate.toml.
-    Without it, `run` goes on with the workflow in work, also after a crash. Exit 0: the last gate has passed, or with
-    --merge the work is merged. Exit 1: a person is needed; the reason and what to do are shown.
+    Without it, `run` goes on with the active workflow, also after a crash. Exit 0: the last gate has passed, or with
+    --merge the work is merged. Exit 1: it needs you; the reason and what to do are shown. With --detach, exit 0: it was
+    started; `phasegate status` shows how it goes, `phasegate stop` ends it.
 
     \b
     Examples:
@@ -100,18 +105,49 @@ def run(
       phasegate run
       phasegate run --step
       phasegate run --merge
+      phasegate run --detach
     """
     project = open_project(Path.cwd())
     with opened_store(project) as store:
         slug = _chosen(project, store, type_, description, feature, agent)
-        return carry_on(
-            project,
-            store,
-            slug,
-            Wishes(step, merge, agent, project.ordered_at("cli")),
-            as_json,
-            from_start=type_ is not None,
+        wishes = Wishes(step, merge, agent, project.ordered_at("cli"))
+        if not detach:
+            return carry_on(project, store, slug, wishes, as_json, from_start=type_ is not None)
+    return _let_go(start_detached(project, slug, wishes), as_json)
+
+
+def _let_go(run: DetachedRun, as_json: bool) -> int:
+    """Say where a detached run can be followed, and how it is ended."""
+    if run.exit_code is None:
+        text = (
+            f"{run.feature} runs as process {run.pid}\n  follow it: phasegate status\n"
+            f"  end it:    phasegate stop --feature {run.feature}\n  log:       {printable(run.log)}"
         )
+    else:
+        text = f"{run.feature}: the run has ended already\n  log: {printable(run.log)}\n  then: phasegate status"
+    show(run, text, as_json)
+    return run.exit_code or 0
+
+
+@click.command()
+@feature_option
+@json_option
+def stop(feature: str | None, as_json: bool) -> int:
+    """End the run of a feature, wherever it was started: its agents are ended, and what they left is saved.
+
+    Exit 0: it has ended; `phasegate run` goes on from there. Exit 1: it was asked to end and has not yet.
+
+    \b
+    Examples:
+      phasegate stop
+      phasegate stop --feature 001-user-login
+    """
+    with waiting("waiting for the run to end"):
+        report = stop_runs(open_project(current_folder()).location, feature)
+    outcome, then = ("has ended", "phasegate run") if report.ended else ("is still ending", "phasegate status")
+    lines = [printable(f"  process {one.pid} ({one.command}) {outcome}") for one in report.processes]
+    show(report, "\n".join((f"{report.feature}: told to stop", *lines, f"  then: {then}")), as_json)
+    return 0 if report.ended else 1
 
 
 def carry_on(

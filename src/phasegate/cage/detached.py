@@ -1,0 +1,59 @@
+"""A program that lives on when whoever started it has gone: a session of its own, no terminal, output to a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+
+
+class Detached:
+    """A program that was let go. It can be looked at as long as we live; it does not end with us."""
+
+    def __init__(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], log: str) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(log, flags, 0o600)
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                start_new_session=True,
+            )
+        finally:
+            os.close(descriptor)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_status(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.poll()
+
+
+def ask_to_end(pid: int, is_the_one_meant: Callable[[], bool]) -> bool:
+    """Send SIGTERM to a process; False if it is gone. A later process with the same number is never hit."""
+    if not hasattr(os, "pidfd_open"):
+        return is_the_one_meant() and _sent(lambda: os.kill(pid, signal.SIGTERM))
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        # The descriptor stands for one process: if it is the one meant now, it is the one that gets the signal.
+        return is_the_one_meant() and _sent(lambda: signal.pidfd_send_signal(descriptor, signal.SIGTERM))
+    finally:
+        os.close(descriptor)
+
+
+def _sent(send: Callable[[], None]) -> bool:
+    try:
+        send()
+    except ProcessLookupError:
+        return False
+    return True
