@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, printable, show
-from phasegate.errors import ConfigError
-from phasegate.prompts.agent_files import Examined, ShippedFile, examine, shipped_files
-from phasegate.prompts.agent_folder import agent_files_below, read_agent_text, replace_agent_text
+from phasegate.engine.agent_files import (
+    AgentFileChange,
+    check_agent_files,
+    install_agent_files,
+    shipped_files,
+    sync_agent_files,
+)
 
 paths_argument = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
-
-
-class Change(NamedTuple):
-    """A file, what is to be said about it, and the text to write, if any."""
-
-    path: Path
-    outcome: str
-    text: str = ""
-    mode: int | None = None
 
 
 @click.group("agent-file", cls=Group)
@@ -47,12 +41,8 @@ def list_(as_json: bool) -> None:
     files = shipped_files()
     data = [{"name": f.name, "kind": f.role.kind, "phases": f.role.phases, "parent": f.role.parent} for f in files]
     width = max(len(file.name) for file in files)
-    show(data, "\n".join(_row(file, width) for file in files), as_json)
-
-
-def _row(file: ShippedFile, width: int) -> str:
-    serves = ", ".join(file.role.phases) or (f"for {file.role.parent}" if file.role.parent else "")
-    return f"{file.name:<{width}}  {file.role.kind:<16}  {serves}".rstrip()
+    serve = {f.name: ", ".join(f.role.phases) or (f"for {f.role.parent}" if f.role.parent else "") for f in files}
+    show(data, "\n".join(f"{f.name:<{width}}  {f.role.kind:<16}  {serve[f.name]}".rstrip() for f in files), as_json)
 
 
 @agent_file.command()
@@ -68,22 +58,7 @@ def install(folder: Path, force: bool, as_json: bool) -> None:
     Example:
       phasegate agent-file install .claude/agents
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot make the folder {folder}: {error.strerror}", "name a folder you may write"
-        ) from error
-    _carry_out([_installed(folder / f"{file.name}.md", file.text, force) for file in shipped_files()], as_json)
-
-
-def _installed(path: Path, text: str, force: bool) -> Change:
-    if not path.exists() and not path.is_symlink():
-        return Change(path, "written", text)
-    stored = read_agent_text(path)
-    if stored.text == text:
-        return Change(path, "unchanged")
-    return Change(path, "replaced", text, stored.mode) if force else Change(path, "kept (differs)")
+    _show_changes(install_agent_files(folder, force), as_json)
 
 
 @agent_file.command()
@@ -101,16 +76,7 @@ def sync(paths: tuple[Path, ...], as_json: bool) -> None:
     Example:
       phasegate agent-file sync .claude/agents my-agent.md
     """
-    changes: list[Change] = []
-    for path in _files(paths):
-        stored = read_agent_text(path)
-        examined = _examine(stored.text, path)
-        changes.append(_synced(path, stored.mode, examined) if examined.findings else Change(path, "unchanged"))
-    _carry_out(changes, as_json)
-
-
-def _synced(path: Path, mode: int, examined: Examined) -> Change:
-    return Change(path, f"synced ({'; '.join(examined.findings)})", examined.text, mode)
+    _show_changes(sync_agent_files(paths), as_json)
 
 
 @agent_file.command()
@@ -125,47 +91,13 @@ def check(paths: tuple[Path, ...], as_json: bool) -> int:
     Example:
       phasegate agent-file check .claude/agents
     """
-    files = _files(paths)
-    found = {path: _findings(path) for path in files}
+    found = check_agent_files(paths)
     wrong = {printable(path): phrases for path, phrases in found.items() if phrases}
     lines = "\n".join(f"{path}: {'; '.join(phrases)}" for path, phrases in wrong.items())
-    show({"ok": not wrong, "checked": len(files), "findings": wrong}, lines, as_json)
+    show({"ok": not wrong, "checked": len(found), "findings": wrong}, lines, as_json)
     return 1 if wrong else 0
 
 
-def _findings(path: Path) -> list[str]:
-    """What is wrong with a file; one that is there and cannot be judged is wrong too."""
-    try:
-        return _examine(read_agent_text(path).text, path).findings
-    except ConfigError as error:
-        return [error.message.removeprefix(f"{path}").lstrip(": ")]
-
-
-def _examine(text: str, path: Path) -> Examined:
-    try:
-        return examine(text, path.stem)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error.message}", error.hint) from error
-
-
-def _files(paths: Sequence[Path]) -> list[Path]:
-    missing = [path for path in paths if not path.exists() and not path.is_symlink()]
-    if missing:
-        raise ConfigError(f"there is no {missing[0]}", "name a Markdown file, or a folder of them")
-    return list(dict.fromkeys(_all_below(paths)))
-
-
-def _all_below(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in paths:
-        files = agent_files_below(path)
-        if not files:
-            raise ConfigError(f"there is no Markdown file in {path}", "name a Markdown file, or a folder of them")
-        yield from files
-
-
-def _carry_out(changes: Sequence[Change], as_json: bool) -> None:
-    for change in changes:
-        if change.text:
-            replace_agent_text(change.path, change.text, change.mode)
+def _show_changes(changes: Sequence[AgentFileChange], as_json: bool) -> None:
     data = [{"path": printable(change.path), "outcome": change.outcome} for change in changes]
     show(data, "\n".join(f"{row['path']}: {row['outcome']}" for row in data), as_json)
