@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
-from phasegate.prompts.package_writer import Plan, write
+from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.rules.work_package import Deliverables, WorkPackage
 
 GOAL, GROWTH = 15, 13
@@ -101,5 +101,7 @@ def _package(number: int) -> str:
         tasks=("1.1",),
         profile="python",
     )
-    plan = Plan(created="2025-01-15T10:30:00Z", base_branch=f"feat/{SLUG}", commands={"test": "python -m pytest -q"})
+    plan = PackagePlan(
+        created="2025-01-15T10:30:00Z", base_branch=f"feat/{SLUG}", commands={"test": "python -m pytest -q"}
+    )
     return write(package, plan)

@@ -15,9 +15,9 @@ import pytest
 
 from phasegate import parse_answer
 from phasegate.errors import MalformedPrompt
-from phasegate.prompts.assemble import Request, Source, assemble, read_pieces
+from phasegate.prompts.assemble import PromptRequest, PromptSource, assemble, read_pieces
 from phasegate.prompts.stream import FileSource, Parts, write_xml
-from phasegate.rules.budget import Kind
+from phasegate.rules.budget import PieceKind
 from phasegate.rules.prompt import ContextItem, ItemType, UnifiedPrompt
 from phasegate.rules.template import AgentPhase
 from support.growth import assert_grows_no_faster_than_its_input
@@ -35,8 +35,8 @@ def with_file(content: str, name: str = "a.py") -> UnifiedPrompt:
     return UnifiedPrompt("system", [ContextItem("file", name, content)], "Do it")
 
 
-def request(root: Path, budget_tokens: int | None) -> Request:
-    return Request("CLAUDE", AgentPhase.REVIEW, "Review", root, (), (), budget_tokens)
+def request(root: Path, budget_tokens: int | None) -> PromptRequest:
+    return PromptRequest("CLAUDE", AgentPhase.REVIEW, "Review", root, (), (), budget_tokens)
 
 
 @pytest.mark.demand("P2.g", "P2.d")
@@ -92,7 +92,9 @@ def test_a04_bytes_that_are_no_utf8_come_back_exactly_and_are_recorded(tmp_path:
     with pytest.raises(UnicodeDecodeError):
         raw.decode()
     (tmp_path / "f").write_bytes(raw)
-    assembled = assemble(request(tmp_path, 20_000), read_pieces([Source(Kind.FILE, "f", tmp_path / "f")], 20_000))
+    assembled = assemble(
+        request(tmp_path, 20_000), read_pieces([PromptSource(PieceKind.FILE, "f", tmp_path / "f")], 20_000)
+    )
     read = UnifiedPrompt.from_xml(assembled.prompt.to_xml())
     assert read.context[0].content.encode("utf-8", "surrogateescape") == raw
     assert {(found.item, found.character) for found in assembled.hidden} >= {("f", "U+DCFF"), ("f", "U+DC82")}
@@ -143,7 +145,7 @@ def test_a07_a_hundred_megabytes_are_cut_visibly_or_streamed_whole(tmp_path: Pat
     with big.open("r+b") as file:
         file.truncate(100 * 1024 * 1024)
     size = big.stat().st_size
-    pieces = read_pieces([Source(Kind.FILE, "big.log", big)], 20_000)
+    pieces = read_pieces([PromptSource(PieceKind.FILE, "big.log", big)], 20_000)
     assert len(pieces[0].content) < 1_000_000
     assembled = assemble(request(tmp_path, 20_000), pieces)
     shown = assembled.prompt.context[0].content
@@ -159,7 +161,7 @@ def test_a07_of_many_files_each_is_either_there_or_named_as_left_out(tmp_path: P
     for number in range(2_000):
         path = tmp_path / f"file{number:04}.py"
         path.write_text(f"value = {number}\n" * 50)
-        sources.append(Source(Kind.FILE, path.name, path))
+        sources.append(PromptSource(PieceKind.FILE, path.name, path))
     assembled = assemble(request(tmp_path, 30_000), read_pieces(sources, 30_000))
     there = [item.name for item in assembled.prompt.context if item.type == "file"]
     assert sorted([*there, *assembled.left_out]) == [source.name for source in sources]
@@ -176,7 +178,7 @@ def test_a07_a_pipe_as_context_is_refused_without_a_wait(tmp_path: Path) -> None
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run([sys.executable, "-c", "open('pipe').read()"], cwd=tmp_path, timeout=1)
     for use in (
-        lambda: read_pieces([Source(Kind.FILE, "pipe", tmp_path / "pipe")], 100),
+        lambda: read_pieces([PromptSource(PieceKind.FILE, "pipe", tmp_path / "pipe")], 100),
         lambda: write_xml(Parts(None, [FileSource(ItemType.FILE, "p", tmp_path / "pipe")], "x"), BytesIO()),
     ):
         with pytest.raises(Exception, match="not a regular file"):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.rules.chain import Entry, Head, Link, entry_hash, first_break, origin
+from phasegate.rules.chain import ChainEntry, Head, Link, entry_hash, first_break, origin
 from phasegate.rules.trail import Action, Done, Source, bind, entry, read_lines
 from phasegate.rules.trail import origin as trail_origin
 
@@ -28,7 +28,7 @@ FIELDS = st.dictionaries(
 def linked(fields: list[tuple[str, int, str, str, bytes]]) -> list[Link]:
     links, previous = [], START
     for position, (feature, seq, ts, kind, payload) in enumerate(fields, 1):
-        entry = Entry(position, feature, seq, ts, kind, payload)
+        entry = ChainEntry(position, feature, seq, ts, kind, payload)
         previous = entry_hash(previous, entry)
         links.append(Link(entry, previous))
     return links

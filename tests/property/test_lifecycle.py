@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from phasegate import next_steps
-from phasegate.rules.gate import GateResult, Outcome
+from phasegate.rules.gate import GateOutcome, GateResult
 from phasegate.rules.lifecycle import (
     Refusal,
     Stage,
@@ -48,17 +48,17 @@ class Life(RuleBasedStateMachine):
         self.before, self.now = self.now, step
         return True
 
-    @rule(outcome=st.sampled_from(Outcome))
-    def check_gate(self, outcome: Outcome) -> None:
-        reasons = () if outcome is Outcome.PASSED else ("test failed",)
+    @rule(outcome=st.sampled_from(GateOutcome))
+    def check_gate(self, outcome: GateOutcome) -> None:
+        reasons = () if outcome is GateOutcome.PASSED else ("test failed",)
         if self.take(apply_gate(self.now, GateResult(outcome, reasons), LIMIT)):
             assert self.before.stage in {Stage.WORKING, Stage.GATE_FAILED}
-            if outcome is Outcome.PASSED:
+            if outcome is GateOutcome.PASSED:
                 self.passed.add(self.now.index)
             else:
                 assert self.now.reason
                 assert self.now.stage is not Stage.GATE_PASSED
-            if outcome is Outcome.FAILED and self.before.round - self.before.rounds_before >= LIMIT:
+            if outcome is GateOutcome.FAILED and self.before.round - self.before.rounds_before >= LIMIT:
                 assert self.now.stage is Stage.BLOCKED
 
     @rule()
@@ -113,14 +113,14 @@ class Life(RuleBasedStateMachine):
         if not self.now.active:
             steps = [advance(self.now), retry(self.now), escalate(self.now, "x"), resolve(self.now, "x")]
             steps += [cancel(self.now, "x"), complete(self.now)]
-            steps += [apply_gate(self.now, GateResult(outcome), LIMIT) for outcome in Outcome]
+            steps += [apply_gate(self.now, GateResult(outcome), LIMIT) for outcome in GateOutcome]
             assert all(isinstance(step, Refusal) for step in steps)
 
     @invariant()
     def an_active_workflow_is_never_stuck(self) -> None:
         if self.now.active:
             steps = [advance(self.now), retry(self.now), resolve(self.now, "x"), complete(self.now)]
-            steps.append(apply_gate(self.now, GateResult(Outcome.PASSED), LIMIT))
+            steps.append(apply_gate(self.now, GateResult(GateOutcome.PASSED), LIMIT))
             assert any(isinstance(step, Workflow) for step in steps)
 
     @invariant()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from phasegate.prompts.package_writer import Plan
+from phasegate.prompts.package_writer import PackagePlan
 from phasegate.rules.profile import Profile
-from phasegate.rules.work_package import Checks, Deliverables, WorkPackage
+from phasegate.rules.work_package import Deliverables, PackageChecks, WorkPackage
 
 LOGIN_FORM = WorkPackage(
     work_package_id="WP01",
@@ -41,7 +41,7 @@ LOGIN_FORM = WorkPackage(
     requirements=("FR-AUTH-001", "FR-AUTH-002", "FR-AUTH-003", "FR-AUTH-004"),
     tasks=("1.1", "2.1"),
     profile="typescript",
-    checks=Checks(test="npm run test", lint="npm run lint", typecheck="npm run typecheck", coverage_min=80),
+    checks=PackageChecks(test="npm run test", lint="npm run lint", typecheck="npm run typecheck", coverage_min=80),
     allowed_dependencies=("react", "react-dom", "zod (validation)"),
     forbidden_dependencies=("external auth libs (use auth.ts service)",),
     frozen_files=("tsconfig.json", "package.json root entries"),
@@ -63,9 +63,9 @@ LOGIN_REQUIREMENTS = {
 }
 
 
-def login_plan(profile: Profile | None = None) -> Plan:
+def login_plan(profile: Profile | None = None) -> PackagePlan:
     """The plan around the login form."""
-    return Plan(
+    return PackagePlan(
         created="2025-01-15T10:30:00Z",
         base_branch="feat/001-user-login",
         commands={
@@ -139,7 +139,7 @@ def work_packages(draw: st.DrawFn) -> WorkPackage:
         ),
         tasks=tuple(draw(st.lists(st.from_regex(r"[1-4]\.[1-9]0?", fullmatch=True), max_size=3, unique=True))),
         profile=draw(st.sampled_from(["", "rust", "python", "typescript", "go"])),
-        checks=Checks(setup=draw(COMMANDS), test=draw(COMMANDS), lint=draw(COMMANDS), coverage_min=percent),
+        checks=PackageChecks(setup=draw(COMMANDS), test=draw(COMMANDS), lint=draw(COMMANDS), coverage_min=percent),
         num_agents=draw(st.integers(1, 16)),
         executable_files=tuple(code[:1]),
         **lists,

@@ -16,7 +16,7 @@ from phasegate.record.store import Store, open_store
 from phasegate.record.trail_log import log_files, read_log
 from phasegate.record.trail_reader import Fields, read_job
 from phasegate.record.trails import Trails
-from phasegate.rules.chain import Entry, Link
+from phasegate.rules.chain import ChainEntry, Link
 from phasegate.rules.trail import Action, Done, Source
 
 TS = "2026-03-01T10:15:34Z"
@@ -92,7 +92,7 @@ def read_links(location: Location) -> list[Link]:
     """The chain, as anybody who can read the file sees it."""
     with closing(sqlite3.connect(location.store)) as connection:
         rows = connection.execute("SELECT position, feature, seq, ts, kind, payload, hash FROM event ORDER BY position")
-        return [Link(Entry(*row[:-1]), row[-1]) for row in rows]
+        return [Link(ChainEntry(*row[:-1]), row[-1]) for row in rows]
 
 
 def write_links(location: Location, links: Iterable[Link]) -> None:

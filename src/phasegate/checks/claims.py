@@ -14,8 +14,7 @@ from phasegate.checks.deliverables import problem_with
 from phasegate.checks.evidence import Evidence, Outcome
 from phasegate.checks.excerpt import one_line
 from phasegate.checks.plan import Purpose
-from phasegate.rules.result import Artifacts, Response
-from phasegate.rules.result import Commit as ClaimedCommit
+from phasegate.rules.result import Artifacts, ReportedCommit, Response
 
 MOST_CLAIMS = 200
 COVERAGE_SLACK = 0.5  # points
@@ -54,11 +53,11 @@ def false_claims(response: Response, facts: Facts) -> list[FalseClaim]:
     return [FalseClaim(one_line(claim), one_line(truth)) for claim, truth in found]
 
 
-def _about_commits(claimed: Sequence[ClaimedCommit], real: Sequence[Commit]) -> list[FalseClaim]:
+def _about_commits(claimed: Sequence[ReportedCommit], real: Sequence[Commit]) -> list[FalseClaim]:
     return [FalseClaim(f"commit {commit.sha}", truth) for commit in claimed if (truth := _truth_about(commit, real))]
 
 
-def _truth_about(commit: ClaimedCommit, real: Sequence[Commit]) -> str:
+def _truth_about(commit: ReportedCommit, real: Sequence[Commit]) -> str:
     """What is wrong with a claimed commit; nothing if git has it. A shortened id will do, as long as it means one."""
     written = _SHA.fullmatch(commit.sha.lower())
     if written is None:

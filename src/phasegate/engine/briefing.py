@@ -12,7 +12,7 @@ from phasegate.engine.job_end import Assigned
 from phasegate.engine.staffing import Member, member_for
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.instructions import instructions, note
-from phasegate.rules.budget import Kind, Piece
+from phasegate.rules.budget import Piece, PieceKind
 from phasegate.rules.package_run import Action, Run, Step
 from phasegate.workspace.commit_log import diff_text
 from phasegate.workspace.removal import lay_file
@@ -81,14 +81,14 @@ def _note(run: Run, action: Action, share: Share | None) -> str:
 
 def _pieces(place: Workplace, run: Run, action: Action, folder: Path) -> Iterator[Piece]:
     """What the agent is shown besides the code: the package, the feature's documents, the findings."""
-    yield Piece(Kind.TASKS, place.document_name, place.document)
+    yield Piece(PieceKind.TASKS, place.document_name, place.document)
     yield from role_of_phase(place.phase)
     for document in _documents(place, folder):
-        yield Piece(Kind.ARTIFACT, document.name, document.text)
+        yield Piece(PieceKind.ARTIFACT, document.name, document.text)
     if action.step is Step.REVIEW:
         yield from _about_the_work(place, run)
     if run.findings:
-        yield Piece(Kind.FINDINGS, f"findings-{action.round - 1}.md", run.findings)
+        yield Piece(PieceKind.FINDINGS, f"findings-{action.round - 1}.md", run.findings)
 
 
 def _documents(place: Workplace, folder: Path) -> tuple[ContextDocument, ...]:
@@ -97,8 +97,8 @@ def _documents(place: Workplace, folder: Path) -> tuple[ContextDocument, ...]:
 
 def _about_the_work(place: Workplace, run: Run) -> Iterator[Piece]:
     diff = diff_text(place.project.repository, place.start(), run.commit)
-    yield Piece(Kind.REVISED, "change.diff", diff)
-    yield Piece(Kind.REVISED, "evidence.md", place.evidence_file(run.round).read_text(encoding="utf-8"))
+    yield Piece(PieceKind.REVISED, "change.diff", diff)
+    yield Piece(PieceKind.REVISED, "evidence.md", place.evidence_file(run.round).read_text(encoding="utf-8"))
     files = (place.remarks_file(run.round), place.claims_file(run.round))
     if remarks := "".join(path.read_text(encoding="utf-8") for path in files):
-        yield Piece(Kind.REVISED, "remarks.md", remarks)
+        yield Piece(PieceKind.REVISED, "remarks.md", remarks)

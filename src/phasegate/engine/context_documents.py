@@ -12,7 +12,7 @@ from phasegate.prompts.agent_files import file_of_phase
 from phasegate.prompts.feature_folder import Unreadable, read_text
 from phasegate.prompts.front_matter import read_document
 from phasegate.rules.audience import select
-from phasegate.rules.budget import Kind, Piece
+from phasegate.rules.budget import Piece, PieceKind
 from phasegate.rules.front_matter import Malformed
 
 OF_THE_FEATURE = (
@@ -48,7 +48,7 @@ def context_documents(project: Project, slug: str, commit: str, checkout: Path) 
 def role_of_phase(phase: str) -> Iterator[Piece]:
     """The agent file of a phase, which is the job description of its agents (N10)."""
     if (file := file_of_phase(phase)) is not None:
-        yield Piece(Kind.ROLE, file.name, file.text)
+        yield Piece(PieceKind.ROLE, file.name, file.text)
 
 
 def _is_of_the_feature(name: str) -> bool:

@@ -26,8 +26,7 @@ from phasegate.engine.outside_watch import Watch
 from phasegate.engine.ports import stamp
 from phasegate.engine.project import Project
 from phasegate.engine.spool_answers import answerer
-from phasegate.prompts.assemble import Request as PromptRequest
-from phasegate.prompts.assemble import assemble
+from phasegate.prompts.assemble import PromptRequest, assemble
 from phasegate.record.row_events import job_ended, trail_sealed
 from phasegate.record.rows import Event, Seal
 from phasegate.record.rows import Job as JobRow

@@ -12,7 +12,7 @@ from phasegate.engine.job_end import Assigned
 from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member
 from phasegate.prompts.instructions import instructions, note
-from phasegate.rules.budget import Kind, Piece
+from phasegate.rules.budget import Piece, PieceKind
 from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.phase import Work
 from phasegate.rules.scope import Scope
@@ -90,19 +90,21 @@ def _notes(feature: Feature) -> Iterator[str]:
 def _pieces(branch: Branch, feature: Feature, step: Step, commit: str) -> Iterator[Piece]:
     """The context, in no order: its kind says where each piece stands."""
     yield from role_of_phase(feature.phase.key)
-    yield Piece(Kind.ARTIFACT, "request.md", _request(feature))
+    yield Piece(PieceKind.ARTIFACT, "request.md", _request(feature))
     named = {name: blob for name, blob in branch.documents(commit).items() if _is_shown(name)}
     for name, text in branch.read(named).items():
-        yield Piece(Kind.REVISED if _is_of_phase(name, feature) else Kind.ARTIFACT, name, text)
+        yield Piece(PieceKind.REVISED if _is_of_phase(name, feature) else PieceKind.ARTIFACT, name, text)
     if step in (Step.REVIEW, Step.ARCHIVE):
         repository = branch.project.repository
         yield Piece(
-            Kind.REVISED, "change.diff", diff_text(repository, fork_point(repository, feature.base, commit), commit)
+            PieceKind.REVISED,
+            "change.diff",
+            diff_text(repository, fork_point(repository, feature.base, commit), commit),
         )
     if step is Step.REVIEW and feature.report:
-        yield Piece(Kind.REVISED, "evidence.md", feature.report)
+        yield Piece(PieceKind.REVISED, "evidence.md", feature.report)
     if feature.findings:
-        yield Piece(Kind.FINDINGS, f"findings-{feature.round - 1}.md", feature.findings)
+        yield Piece(PieceKind.FINDINGS, f"findings-{feature.round - 1}.md", feature.findings)
 
 
 def _request(feature: Feature) -> str:

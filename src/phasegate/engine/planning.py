@@ -13,7 +13,7 @@ from phasegate.engine.validation import profile_of, root_texts
 from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_document, read_yaml
 from phasegate.prompts.instructions import note
-from phasegate.prompts.package_writer import Plan, write
+from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.record.store import Store
 from phasegate.rules.dependencies import plan_problems
 from phasegate.rules.feature_events import Planned
@@ -24,7 +24,7 @@ from phasegate.rules.planning import plan_packages, read_guidance
 from phasegate.rules.profile import Profile, commands_of
 from phasegate.rules.spec_annotations import read_spec
 from phasegate.rules.tasks import TaskList, parse
-from phasegate.rules.work_package import Checks, Deliverables, WorkPackage
+from phasegate.rules.work_package import Deliverables, PackageChecks, WorkPackage
 from phasegate.rules.workflow import gate_name
 
 DOCUMENTS = ("spec.md", "plan.md", "architecture.md", "test-strategy.md")
@@ -113,7 +113,7 @@ class Plans(NamedTuple):
         """The document of each package, on the feature's branch."""
         packages = list(packages)
         profile = self._profile()
-        plan = Plan(
+        plan = PackagePlan(
             created=self.created,
             base_branch=self.branch.name,
             commands=self._commands(profile),
@@ -149,7 +149,7 @@ class Plans(NamedTuple):
             if own
             else {}
         )
-        return {name: line for name, line in commands_of(profile, names, Checks(**configured)).items() if line}
+        return {name: line for name, line in commands_of(profile, names, PackageChecks(**configured)).items() if line}
 
 
 def plan_findings(branch: Branch, commit: str) -> tuple[str, ...]:

@@ -17,10 +17,10 @@ from phasegate.prompts.feature_folder import is_document, read_feature
 from phasegate.record.reader import Reader, read_store
 from phasegate.record.state_file import find_state, read_state
 from phasegate.rules.board import workflow_of
-from phasegate.rules.feature import SPEC, Feature
+from phasegate.rules.feature import SPEC, FeatureDocuments
 from phasegate.rules.feature_events import Happened, Merged, Written
 from phasegate.rules.planning import kind_of
-from phasegate.rules.trace import Commit, Traced, Work, trace
+from phasegate.rules.trace import Traced, TracedCommit, TracedWork, trace
 from phasegate.rules.work_package import WorkPackage, slug_is_safe
 from phasegate.workspace.commit_log import blobs_of, commits_naming, paths_changed
 from phasegate.workspace.refs import BRANCHES
@@ -121,7 +121,7 @@ def _with_documents(
     return found
 
 
-def _documents(project: Project, slug: str, commits: Iterable[str]) -> Feature:
+def _documents(project: Project, slug: str, commits: Iterable[str]) -> FeatureDocuments:
     """The feature's folder: in the first commit that has its specification, else in the person's files."""
     below = f"{project.config.paths.features.rstrip('/')}/{slug}/"
     for commit in commits:
@@ -132,7 +132,7 @@ def _documents(project: Project, slug: str, commits: Iterable[str]) -> Feature:
     return read_feature(project.features / slug)
 
 
-def _read(project: Project, slug: str, wanted: Mapping[str, str]) -> Feature:
+def _read(project: Project, slug: str, wanted: Mapping[str, str]) -> FeatureDocuments:
     contents = read_blobs(project.repository.place(), wanted.values())
     with tempfile.TemporaryDirectory() as room:
         folder = Path(room) / slug
@@ -142,11 +142,11 @@ def _read(project: Project, slug: str, wanted: Mapping[str, str]) -> Feature:
         return read_feature(folder)
 
 
-def _work(project: Project, package: WorkPackage, branches: Mapping[str, str], base: str | None) -> Work:
+def _work(project: Project, package: WorkPackage, branches: Mapping[str, str], base: str | None) -> TracedWork:
     """What there is of a package: on its own branch, else on the feature's."""
     tip = branches.get(package.branch) or branches.get(f"feat/{package.feature_slug}")
     if tip is None:
-        return Work(package, (), {})
+        return TracedWork(package, (), {})
     commits = _commits(project, package, tip, base)
     changed = {path for paths in paths_changed(project.repository, [c.id for c in commits]).values() for path in paths}
     tests = {*package.deliverables.tests, *(path for path in changed if kind_of(path) == "tests")}
@@ -154,10 +154,10 @@ def _work(project: Project, package: WorkPackage, branches: Mapping[str, str], b
     wanted = {path: blobs[path] for path in sorted(tests) if path in blobs}
     texts = read_blobs(project.repository.place(), wanted.values())
     shown = {path: texts[blob][:LARGEST_TEST_CHARACTERS].decode(errors="replace") for path, blob in wanted.items()}
-    return Work(package, tuple(commits), shown)
+    return TracedWork(package, tuple(commits), shown)
 
 
-def _commits(project: Project, package: WorkPackage, tip: str, base: str | None) -> list[Commit]:
+def _commits(project: Project, package: WorkPackage, tip: str, base: str | None) -> list[TracedCommit]:
     """The commits that name the package and change something in its scope.
 
     From where it was begun on, if that is on record; else in all of the history, where an older feature's package of
@@ -167,12 +167,12 @@ def _commits(project: Project, package: WorkPackage, tip: str, base: str | None)
     since = base if base is not None and is_ancestor(repository, base, tip) else None
     logged = commits_naming(repository, name, tip, since)
     unnamed = {commit.sha for commit in unnamed_commits(name, [NamedCommit(*commit) for commit in logged])}
-    candidates = [Commit(*commit) for commit in logged if commit.id not in unnamed]
+    candidates = [TracedCommit(*commit) for commit in logged if commit.id not in unnamed]
     changed, scope = paths_changed(repository, [commit.id for commit in candidates]), package.scope()
     return [commit for commit in candidates if any(scope.covers(path) for path in changed[commit.id])]
 
 
-def _problems(feature: Feature) -> Iterator[str]:
+def _problems(feature: FeatureDocuments) -> Iterator[str]:
     for found in feature.spec.findings if feature.spec else ():
         yield f"{SPEC}:{found.line}: {found.message}"
     for path, reading in feature.packages.items():

@@ -27,7 +27,7 @@ from phasegate.prompts.profiles import all_profiles, load_profile
 from phasegate.record.durable import replace_file
 from phasegate.rules.profile import Profile, commands_of, detect, files_asked
 from phasegate.rules.retry import Fault, classify
-from phasegate.rules.work_package import COMMANDS, PROFILES, Checks, WorkPackage
+from phasegate.rules.work_package import COMMANDS, PROFILES, PackageChecks, WorkPackage
 from phasegate.workspace.agent_git_writer import object_stores
 from phasegate.workspace.commit_log import blobs_of, commits_between
 from phasegate.workspace.export import export
@@ -141,12 +141,12 @@ class Checker(NamedTuple):
             if path.is_file() and path.stat().st_size <= LARGEST_ROOT_FILE_BYTES
         }
 
-    def _checks(self, profile: Profile | None) -> Checks:
+    def _checks(self, profile: Profile | None) -> PackageChecks:
         """The package's own checks over those that the person configured for its profile."""
         configured = self.project.config.checks.get(profile.name if profile else "", ProfileChecks())
         names = (*COMMANDS, "coverage_min")
         chosen = {name: getattr(self.package.checks, name) for name in names}
-        return Checks(**{n: getattr(configured, n) if value is None else value for n, value in chosen.items()})
+        return PackageChecks(**{n: getattr(configured, n) if value is None else value for n, value in chosen.items()})
 
     def _work(self, commit: str) -> Work:
         repository = self.project.repository

@@ -15,7 +15,7 @@ from phasegate.rules.agent_file import (
     read_agent_file,
     with_section,
 )
-from phasegate.rules.agent_role import ANY_PHASE, Kind, Role, declared_role, section_for
+from phasegate.rules.agent_role import ANY_PHASE, AgentKind, Role, declared_role, section_for
 
 SHIPPED_FOLDER = Path(__file__).parent / "agent_files"
 _SECTIONS_FOLDER = Path(__file__).parent / "agent_sections"
@@ -50,7 +50,7 @@ def file_of_phase(phase: str) -> ShippedFile | None:
     """The agent file of a phase, which is the job description of all who work in it."""
     named = (path for path in _shipped_paths() if phase in path.read_text("utf-8").partition("\n---")[0])
     files = (file for file in map(_shipped_file, named) if phase in file.role.phases)
-    return next((file for file in files if file.role.kind is not Kind.SUB_AGENT), None)
+    return next((file for file in files if file.role.kind is not AgentKind.SUB_AGENT), None)
 
 
 def examine(text: str, name: str) -> Examined:
@@ -73,7 +73,7 @@ def role_of(file: AgentFile, name: str) -> Role:
     for shipped in shipped_files():
         if shipped.name == name:
             return shipped.role
-    return Role(Kind.ORCHESTRATOR) if looks_like_orchestrator(file) else ANY_PHASE
+    return Role(AgentKind.ORCHESTRATOR) if looks_like_orchestrator(file) else ANY_PHASE
 
 
 @cache

@@ -14,7 +14,7 @@ from phasegate.prompts.phrases import phrases
 from phasegate.prompts.skeletons import skeletons_of
 from phasegate.prompts.stream import HIDDEN_SHOWN, FileSource, Parts
 from phasegate.prompts.templates import FOLDER, find_template, inject_variables
-from phasegate.rules.budget import Cut, Fitted, Kind, Piece, fit, shorten
+from phasegate.rules.budget import Cut, Fitted, Piece, PieceKind, fit, shorten
 from phasegate.rules.hidden import Hidden, hidden_in_item, hidden_in_text
 from phasegate.rules.prompt import UnifiedPrompt, head, tail
 from phasegate.rules.tokens import estimate_tokens
@@ -26,7 +26,7 @@ PROJECT_CONTEXT_TOKENS = 50_000
 BYTES_A_TOKEN = 8  # more bytes than this a token are not even read
 
 
-class Request(NamedTuple):
+class PromptRequest(NamedTuple):
     """What a prompt is for. `paths` is the project's listing: taken once a phase, so that rounds share their prefix."""
 
     agent: str
@@ -41,10 +41,10 @@ class Request(NamedTuple):
     templates: str = FOLDER
 
 
-class Source(NamedTuple):
+class PromptSource(NamedTuple):
     """A file that is offered as context."""
 
-    kind: Kind
+    kind: PieceKind
     name: str
     path: Path
 
@@ -68,7 +68,7 @@ class System(NamedTuple):
     hidden: tuple[Hidden, ...]
 
 
-def assemble(request: Request, pieces: Sequence[Piece]) -> Assembled:
+def assemble(request: PromptRequest, pieces: Sequence[Piece]) -> Assembled:
     """The prompt of one run. What had to be left out is said in the prompt and returned."""
     system = system_prompt(request)
     fixed = estimate_tokens(head(system.text) + tail(request.instructions))
@@ -80,7 +80,7 @@ def assemble(request: Request, pieces: Sequence[Piece]) -> Assembled:
     return Assembled(prompt, estimate_tokens(prompt.to_xml()), left_out, cut, hidden)
 
 
-def _fitted(request: Request, pieces: Sequence[Piece], fixed: int) -> Fitted:
+def _fitted(request: PromptRequest, pieces: Sequence[Piece], fixed: int) -> Fitted:
     if request.budget_tokens is None:
         return fit(pieces, None, phrases().cut)
     room = request.budget_tokens - fixed - NOTES_TOKENS
@@ -93,10 +93,10 @@ def _fitted(request: Request, pieces: Sequence[Piece], fixed: int) -> Fitted:
     return fit(pieces, room, phrases().cut)
 
 
-def as_parts(request: Request, sources: Sequence[Source], pieces: Sequence[Piece] = ()) -> Parts:
+def as_parts(request: PromptRequest, sources: Sequence[PromptSource], pieces: Sequence[Piece] = ()) -> Parts:
     """The same prompt without a budget, its files still on the disk, for `write_xml`."""
     system = system_prompt(request)
-    offered: list[Source | Piece] = sorted([*sources, *pieces], key=lambda one: one.kind.value.place)
+    offered: list[PromptSource | Piece] = sorted([*sources, *pieces], key=lambda one: one.kind.value.place)
     context = [one.item if isinstance(one, Piece) else _file_source(one) for one in offered]
     return Parts(
         system.text,
@@ -106,11 +106,11 @@ def as_parts(request: Request, sources: Sequence[Source], pieces: Sequence[Piece
     )
 
 
-def _file_source(source: Source) -> FileSource:
+def _file_source(source: PromptSource) -> FileSource:
     return FileSource(source.kind.value.item_type, source.name, source.path)
 
 
-def read_pieces(sources: Sequence[Source], budget_tokens: int | None) -> list[Piece]:
+def read_pieces(sources: Sequence[PromptSource], budget_tokens: int | None) -> list[Piece]:
     """The files' text, the most important first, and no more of it than could ever fit."""
     left = sys.maxsize if budget_tokens is None else budget_tokens * BYTES_A_TOKEN
     pieces: dict[int, Piece] = {}
@@ -123,7 +123,7 @@ def read_pieces(sources: Sequence[Source], budget_tokens: int | None) -> list[Pi
     return [pieces[index] for index in range(len(sources))]
 
 
-def system_prompt(request: Request) -> System:
+def system_prompt(request: PromptRequest) -> System:
     """The template of agent and phase with its variables. What changes between rounds is only pointed at (P3)."""
     template = find_template(
         request.agent, request.phase, root=request.root, configured=request.configured, below=request.templates
@@ -147,7 +147,7 @@ def project_structure(paths: Iterable[str], budget_tokens: int | None) -> str:
     return project_tree(paths, room, FoldPhrases(folded.files, folded.nested))
 
 
-def _project_context(request: Request) -> tuple[str, tuple[Cut, ...], tuple[str, ...]]:
+def _project_context(request: PromptRequest) -> tuple[str, tuple[Cut, ...], tuple[str, ...]]:
     """The project's own description, cut to its share: the text (empty if there is none), the cut, what is left out."""
     budget = request.budget_tokens
     room = PROJECT_CONTEXT_TOKENS if budget is None else min(PROJECT_CONTEXT_TOKENS, budget // 5)

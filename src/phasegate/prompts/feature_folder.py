@@ -13,10 +13,10 @@ from phasegate.errors import ConfigError, UnreadableFile
 from phasegate.prompts.files import read_up_to
 from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import read as read_package
-from phasegate.rules.feature import SPEC, TASKS, Feature, Placed, Report, check, headings_of
+from phasegate.rules.feature import SPEC, TASKS, FeatureDocuments, FeatureReport, Placed, check, headings_of
 from phasegate.rules.finding import Finding
 from phasegate.rules.front_matter import Malformed, split
-from phasegate.rules.package_fields import Reading
+from phasegate.rules.package_fields import PackageReading
 from phasegate.rules.repo_path import path_problem
 from phasegate.rules.spec_annotations import Spec, read_spec
 from phasegate.rules.tasks import TaskList, parse
@@ -49,7 +49,7 @@ def read_text(path: Path) -> str:
         raise Unreadable("is not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from error
 
 
-def check_path(path: Path) -> Report:
+def check_path(path: Path) -> FeatureReport:
     """Check a document, a feature's folder, or a folder of such folders. Findings name paths below the one given."""
     if not path.exists():
         raise ConfigError(f"{visible(str(path))} does not exist", "name a document or a feature's folder")
@@ -70,7 +70,7 @@ def check_path(path: Path) -> Report:
     return _joined([_shown_below(folder, check(_read_feature(folder))) for folder in features])
 
 
-def read_feature(folder: Path) -> Feature:
+def read_feature(folder: Path) -> FeatureDocuments:
     """The documents of a feature's folder; what is wrong with each is in its findings."""
     return _read_feature(folder)
 
@@ -96,18 +96,18 @@ def _package_names(folder: Path) -> list[str]:
     return sorted(f"tasks/{entry.name}" for entry in os.scandir(tasks) if _PACKAGE_FILE.fullmatch(entry.name))
 
 
-def _read_feature(folder: Path, only: str = "") -> Feature:
+def _read_feature(folder: Path, only: str = "") -> FeatureDocuments:
     """The documents of a folder, or one of them alone."""
     slug = folder.resolve().name
     if only and _is_spec(only):
-        return Feature("", _read_spec(folder / only), None, {}, {})
+        return FeatureDocuments("", _read_spec(folder / only), None, {}, {})
     if only and only != TASKS:
-        return Feature("", None, None, {only: _read_package(folder / only, "")}, {})
+        return FeatureDocuments("", None, None, {only: _read_package(folder / only, "")}, {})
     slug = slug if slug_is_safe(slug) else ""
     tasks = _read_tasks(folder / TASKS) if only or (folder / TASKS).exists() else None
     spec = _read_spec(folder / SPEC) if (folder / SPEC).exists() else None
     packages = {} if only else {name: _read_package(folder / name, slug) for name in _package_names(folder)}
-    return Feature(slug, spec, tasks, packages, _headings(folder, tasks))
+    return FeatureDocuments(slug, spec, tasks, packages, _headings(folder, tasks))
 
 
 def _read_spec(path: Path) -> Spec:
@@ -126,11 +126,11 @@ def _read_tasks(path: Path) -> TaskList:
         return TaskList((), {}, [error.finding])
 
 
-def _read_package(path: Path, slug: str) -> Reading:
+def _read_package(path: Path, slug: str) -> PackageReading:
     try:
         return read_package(read_text(path), slug)
     except Unreadable as error:
-        return Reading(None, [error.finding])
+        return PackageReading(None, [error.finding])
 
 
 def _headings(folder: Path, tasks: TaskList | None) -> Mapping[str, frozenset[str] | None]:
@@ -146,7 +146,7 @@ def _headings(folder: Path, tasks: TaskList | None) -> Mapping[str, frozenset[st
     return found
 
 
-def _renamed(report: Report, name: str) -> Report:
+def _renamed(report: FeatureReport, name: str) -> FeatureReport:
     """The report of a specification alone, under the name that it has."""
     findings, notes = (
         tuple(msgspec.structs.replace(item, path=name) for item in items) for items in (report.findings, report.notes)
@@ -154,7 +154,7 @@ def _renamed(report: Report, name: str) -> Report:
     return msgspec.structs.replace(report, findings=findings, notes=notes)
 
 
-def _shown_below(folder: Path, report: Report) -> Report:
+def _shown_below(folder: Path, report: FeatureReport) -> FeatureReport:
     """The report with paths as the person can open them."""
 
     def place(items: tuple[Placed, ...]) -> tuple[Placed, ...]:
@@ -163,8 +163,8 @@ def _shown_below(folder: Path, report: Report) -> Report:
     return msgspec.structs.replace(report, findings=place(report.findings), notes=place(report.notes))
 
 
-def _joined(reports: list[Report]) -> Report:
-    return Report(
+def _joined(reports: list[FeatureReport]) -> FeatureReport:
+    return FeatureReport(
         tuple(found for report in reports for found in report.findings),
         tuple(note for report in reports for note in report.notes),
         sum(report.requirements for report in reports),

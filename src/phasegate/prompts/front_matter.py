@@ -44,7 +44,7 @@ def read_yaml(text: str, first_line: int = 1) -> Node:
         raise Malformed(first_line, f"is larger than {LARGEST_FRONT_MATTER} characters")
     loader = _LOADER(text)
     try:
-        return _Reader(loader, first_line).document()
+        return _YamlReader(loader, first_line).document()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = first_line + (mark.line if mark else 0)
@@ -53,7 +53,7 @@ def read_yaml(text: str, first_line: int = 1) -> Node:
         loader.dispose()
 
 
-class _Reader:
+class _YamlReader:
     """Takes events one by one and stops at the first that is not plain data; what follows is not even scanned."""
 
     def __init__(self, loader: yaml.BaseLoader, first_line: int) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from phasegate.prompts.front_matter import read_document
 from phasegate.rules.finding import Finding, refuse
 from phasegate.rules.front_matter import Malformed
-from phasegate.rules.package_fields import Reading, read_fields
+from phasegate.rules.package_fields import PackageReading, read_fields
 from phasegate.rules.work_package import WorkPackage
 
 
-def read(text: str, folder_slug: str = "") -> Reading:
+def read(text: str, folder_slug: str = "") -> PackageReading:
     """The package that a document describes; the prose below the front matter says nothing to the program."""
     try:
         front = read_document(text).front
     except Malformed as error:
-        return Reading(None, [error.finding])
+        return PackageReading(None, [error.finding])
     if front is None:
-        return Reading(None, [Finding(1, "front-matter", "there is none: the document must begin with `---`")])
+        return PackageReading(None, [Finding(1, "front-matter", "there is none: the document must begin with `---`")])
     return read_fields(front, folder_slug)
 
 

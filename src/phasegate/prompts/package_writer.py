@@ -22,7 +22,7 @@ from phasegate.rules.template import fill_all
 from phasegate.rules.work_package import WorkPackage, split
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class PackagePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a document says beyond its package: the feature around it and how it will be run."""
 
     created: str
@@ -72,7 +72,7 @@ def _shipped(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
-def write(package: WorkPackage, plan: Plan) -> str:
+def write(package: WorkPackage, plan: PackagePlan) -> str:
     """The document: front matter, and below it the same in words for the agent. Reading gives the same package."""
     front = yaml.safe_dump(
         write_fields(package), default_flow_style=None, sort_keys=False, allow_unicode=True, width=10_000_000
@@ -80,11 +80,11 @@ def write(package: WorkPackage, plan: Plan) -> str:
     return f"---\n{front}---\n\n{_body(package, plan)}"
 
 
-def _body(package: WorkPackage, plan: Plan) -> str:
+def _body(package: WorkPackage, plan: PackagePlan) -> str:
     return fill_all(_shipped("work_package/WP.md"), _values(package, plan))
 
 
-def _values(package: WorkPackage, plan: Plan) -> dict[str, str]:
+def _values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
     return {
         **_feature_values(package, plan),
         **_deliverable_values(package),
@@ -93,7 +93,7 @@ def _values(package: WorkPackage, plan: Plan) -> dict[str, str]:
     }
 
 
-def _feature_values(package: WorkPackage, plan: Plan) -> dict[str, str]:
+def _feature_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
     say = _words().say
     slug, title = package.feature_slug, squeeze(package.feature_title)
     return {
@@ -149,7 +149,7 @@ def _code_list(paths: Iterable[str]) -> str:
     return ", ".join(f"`{path}`" for path in paths)
 
 
-def _constraint_values(package: WorkPackage, plan: Plan) -> dict[str, str]:
+def _constraint_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
     words = _words()
     allowed, forbidden = package.allowed_dependencies, package.forbidden_dependencies
     return {
@@ -163,14 +163,14 @@ def _constraint_values(package: WorkPackage, plan: Plan) -> dict[str, str]:
     }
 
 
-def _requirements(package: WorkPackage, plan: Plan) -> str:
+def _requirements(package: WorkPackage, plan: PackagePlan) -> str:
     say = _words().say
     unknown = say("requirement_unknown")
     texts = {id_: squeeze(plan.requirement_texts.get(id_, "")) or unknown for id_ in package.requirements}
     return "\n".join(say("requirement", ID=id_, TEXT=text) for id_, text in texts.items()) or say("no_requirements")
 
 
-def _quality_gates(package: WorkPackage, plan: Plan) -> str:
+def _quality_gates(package: WorkPackage, plan: PackagePlan) -> str:
     words, least = _words(), package.checks.coverage_min
     lines, absent = [], []
     for purpose in ("lint", "typecheck", "test", "build"):
@@ -187,7 +187,7 @@ def _quality_gates(package: WorkPackage, plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _documents(plan: Plan) -> str:
+def _documents(plan: PackagePlan) -> str:
     words = _words()
     ends = {"FIRST": plan.package_ids[0], "LAST": plan.package_ids[-1]} if plan.package_ids else None
     lines = []
@@ -201,7 +201,7 @@ def _documents(plan: Plan) -> str:
     return "\n".join(lines) or words.say("no_documents")
 
 
-def _run_values(package: WorkPackage, plan: Plan) -> dict[str, str]:
+def _run_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
     say = _words().say
     return {
         "TASKS": ", ".join(package.tasks) or say("tasks_none"),
@@ -217,14 +217,14 @@ def _run_values(package: WorkPackage, plan: Plan) -> dict[str, str]:
     }
 
 
-def _commands(plan: Plan) -> str:
+def _commands(plan: PackagePlan) -> str:
     say = _words().say
     order = ("setup", "typecheck", "lint", "test", "coverage", "build")
     known = [f"{say(f'command_{name}')}\n{plan.commands[name]}" for name in order if plan.commands.get(name)]
     return "\n\n".join(known) or say("no_commands")
 
 
-def _profile(plan: Plan) -> str:
+def _profile(plan: PackagePlan) -> str:
     """The profile's own section, with a blank line behind it; nothing without a profile."""
     profile = plan.profile
     if profile is None:

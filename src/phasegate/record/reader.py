@@ -81,11 +81,11 @@ class Reader:
 
     def links(self) -> Iterator[Link]:
         """The chain as it is stored, for verification."""
-        from phasegate.rules.chain import Entry, Link
+        from phasegate.rules.chain import ChainEntry, Link
 
         for position, feature, seq, ts, kind, payload, digest in self._events("ORDER BY position", and_also=", hash"):
             raw = payload if isinstance(payload, bytes) else str(payload).encode()
-            yield Link(Entry(position, str(feature), seq, str(ts), str(kind), raw), str(digest))
+            yield Link(ChainEntry(position, str(feature), seq, str(ts), str(kind), raw), str(digest))
 
     def packages(self, feature: str) -> list[Package]:
         """The packages of a feature by id."""

@@ -24,7 +24,7 @@ from phasegate.record.row_events import row_of
 from phasegate.record.rows import TABLES, Event, Row
 from phasegate.record.schema import SCHEMA, Schema, connect, create_store, damaged
 from phasegate.rules.artifact_path import require_slug
-from phasegate.rules.chain import Entry, Head, entry_hash, origin
+from phasegate.rules.chain import ChainEntry, Head, entry_hash, origin
 
 REPOSITORY = ""  # events that concern no feature
 
@@ -99,7 +99,7 @@ class Store(Reader):
         count, previous = head.entries, head.hash
         for event in events:
             count, seq = count + 1, seq + 1
-            entry = Entry(count, feature, seq, ts, event.kind, event.payload)
+            entry = ChainEntry(count, feature, seq, ts, event.kind, event.payload)
             previous = entry_hash(previous, entry)
             self._connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", (*entry, previous))
         return Head(count, previous)

@@ -21,7 +21,7 @@ _ENTRY = re.compile(r"([a-z_]+)[ \t]*:(?:[ \t]+(.*))?$")
 _LIST_ITEM = re.compile(r"[ \t]*-[ \t]+(.*)$")
 
 
-class Kind(StrEnum):
+class AgentKind(StrEnum):
     ORCHESTRATOR = "orchestrator"
     PHASE_AGENT = "phase-agent"
     SUB_ORCHESTRATOR = "sub-orchestrator"
@@ -31,14 +31,14 @@ class Kind(StrEnum):
 class Role(NamedTuple):
     """What an agent is. Without phases, a phase agent serves whichever phase is current."""
 
-    kind: Kind
+    kind: AgentKind
     phases: tuple[str, ...] = ()
     parent: str = ""
     task: str = ""
     outside_workflows: bool = False
 
 
-ANY_PHASE = Role(Kind.PHASE_AGENT)
+ANY_PHASE = Role(AgentKind.PHASE_AGENT)
 
 
 def declared_role(front_matter: Sequence[str], stem: str) -> Role | None:
@@ -47,18 +47,18 @@ def declared_role(front_matter: Sequence[str], stem: str) -> Role | None:
     phases = _phases(entries.get("phases"))
     kind = _kind(_scalar(entries, "role"))
     if kind is None:
-        return Role(Kind.PHASE_AGENT, phases) if phases else None
-    if kind is Kind.SUB_AGENT:
+        return Role(AgentKind.PHASE_AGENT, phases) if phases else None
+    if kind is AgentKind.SUB_AGENT:
         return Role(kind, (), _words(entries, "parent"), _words(entries, "task"))
     discovers = DISCOVER_ORCHESTRATOR in (stem, _scalar(entries, "name"))
-    return Role(kind, phases, outside_workflows=discovers and kind is Kind.SUB_ORCHESTRATOR and not phases)
+    return Role(kind, phases, outside_workflows=discovers and kind is AgentKind.SUB_ORCHESTRATOR and not phases)
 
 
 def section_for(role: Role, texts: Mapping[str, str]) -> Section:
     """The section that is due to a role, made from the shipped texts by their names."""
-    if role.kind is Kind.ORCHESTRATOR:
+    if role.kind is AgentKind.ORCHESTRATOR:
         return Section(PROTOCOL, texts["prompt-emission-protocol"])
-    if role.kind is Kind.SUB_AGENT:
+    if role.kind is AgentKind.SUB_AGENT:
         return Section(PROMPTS, fill_all(texts["sub-agent"], {"STATUS": _status(role), "PARENT": role.parent}))
     if role.outside_workflows:
         return Section(PROMPTS, texts["discover-orchestrator"])
@@ -119,11 +119,11 @@ def _words(entries: Mapping[str, list[str]], key: str) -> str:
     return value
 
 
-def _kind(value: str) -> Kind | None:
+def _kind(value: str) -> AgentKind | None:
     """The kind that a `role` names. A near miss is a mistake; any other word is not meant for us."""
-    if value in [*Kind]:
-        return Kind(value)
-    close = get_close_matches(value.lower(), [*Kind], n=1, cutoff=0.7)
+    if value in [*AgentKind]:
+        return AgentKind(value)
+    close = get_close_matches(value.lower(), [*AgentKind], n=1, cutoff=0.7)
     if close:
         raise ConfigError(f"`role: {value}` is unknown", f"did you mean `role: {close[0]}`?")
     return None

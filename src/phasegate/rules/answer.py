@@ -12,8 +12,8 @@ from itertools import islice
 import msgspec
 
 from phasegate.errors import ConfigError
-from phasegate.rules.answer_reading import Reading, read
-from phasegate.rules.answer_scan import Kind, Marker
+from phasegate.rules.answer_reading import AnswerReading, read
+from phasegate.rules.answer_scan import Marker, QuoteKind
 from phasegate.rules.answer_words import ALLOWED, TaskStatus, Verdict
 from phasegate.rules.result import Response
 from phasegate.rules.untrusted_text import strip_escapes
@@ -70,7 +70,7 @@ def blockers_in(text: str) -> tuple[str, ...]:
     return tuple(match[2].strip() for match in islice(_blocker_lines(strip_escapes(text).text), _MOST_BLOCKERS))
 
 
-def _own_blockers(reading: Reading) -> Iterator[str]:
+def _own_blockers(reading: AnswerReading) -> Iterator[str]:
     visible = (match for match in _blocker_lines(reading.text) if reading.scan.is_visible(match.start(1)))
     return (match[2].strip() for match in islice(visible, _MOST_BLOCKERS))
 
@@ -88,9 +88,9 @@ def _task_statuses(markers: list[Marker]) -> dict[str, TaskStatus]:
     return statuses
 
 
-def _without_thoughts(reading: Reading) -> str:
+def _without_thoughts(reading: AnswerReading) -> str:
     """The text for people. A thought that shares its line leaves a mark there, so that what it parted stays parted."""
-    thoughts = [quoted for quoted in reading.scan.quoted if quoted.kind is Kind.THOUGHT]
+    thoughts = [quoted for quoted in reading.scan.quoted if quoted.kind is QuoteKind.THOUGHT]
     if not thoughts:
         return reading.text
     pieces, position = [], 0
@@ -103,7 +103,7 @@ def _without_thoughts(reading: Reading) -> str:
     return "".join([*pieces, reading.text[position:]])
 
 
-def _warnings(reading: Reading) -> Iterator[str]:
+def _warnings(reading: AnswerReading) -> Iterator[str]:
     if reading.cut_off:
         yield f"cut off: {reading.cut_off}"
     for place in reading.scan.stray_reviews[:_MOST_OF_A_KIND]:

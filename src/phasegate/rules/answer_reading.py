@@ -6,20 +6,20 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from phasegate.rules.answer_scan import MARKER, Kind, Marker, Quoted, Scan, scan
+from phasegate.rules.answer_scan import MARKER, Marker, Quoted, QuoteKind, Scan, scan
 from phasegate.rules.closing_block import closing_block_start
-from phasegate.rules.result import MENTIONS, Found, last_result
+from phasegate.rules.result import MENTIONS, FoundResult, last_result
 from phasegate.rules.untrusted_text import GAP, Stripped, strip_escapes
 
 _MARKER_LINE = re.compile(rf"\n{GAP}*+({MARKER})[ \t{GAP}]*+(?=\n|\Z)")
 
 
-class Reading(NamedTuple):
+class AnswerReading(NamedTuple):
     """All that was found in an answer."""
 
     text: str
     scan: Scan
-    result: Found | None
+    result: FoundResult | None
     result_home: Quoted | None  # the code fence that holds the result, if one does
     result_error: str | None
     block_start: int
@@ -34,12 +34,12 @@ class Reading(NamedTuple):
 
 
 class _Results(NamedTuple):
-    valid: Found | None
+    valid: FoundResult | None
     home: Quoted | None
     error: str | None
 
 
-def read(text: str, truncated: bool) -> Reading:
+def read(text: str, truncated: bool) -> AnswerReading:
     """Strip, take out, find; in this order (P6)."""
     stripped = strip_escapes(text)
     found = scan(stripped.text)
@@ -47,7 +47,7 @@ def read(text: str, truncated: bool) -> Reading:
         found = _without_assembled(found, stripped)
     result = _last_result(stripped.text, found)
     block_start = closing_block_start(stripped.text, found.quoted[-1].end if found.quoted else 0)
-    reading = Reading(stripped.text, found, result.valid, result.home, result.error, block_start, "")
+    reading = AnswerReading(stripped.text, found, result.valid, result.home, result.error, block_start, "")
     return reading._replace(cut_off=_how_cut_off(reading, stripped.cut_off, truncated))
 
 
@@ -90,7 +90,7 @@ def _stretch(text: str, found: Scan, place: int) -> tuple[int, int, Quoted | Non
     before, after = found.around(place)
     if before is None or before.end <= place:
         return before.end if before else 0, after.start if after else len(text), None
-    if before.kind is Kind.FENCE and before.closed and _info(text, before) in ("", "json"):
+    if before.kind is QuoteKind.FENCE and before.closed and _info(text, before) in ("", "json"):
         return before.inner_start, before.inner_end, before
     return before.start, before.start, before
 
@@ -99,7 +99,7 @@ def _info(text: str, fence: Quoted) -> str:
     return text[fence.start : fence.inner_start].strip().lstrip(text[fence.start]).strip().lower()
 
 
-def _how_cut_off(reading: Reading, in_control_string: bool, truncated: bool) -> str:
+def _how_cut_off(reading: AnswerReading, in_control_string: bool, truncated: bool) -> str:
     if truncated:
         return "output was lost"
     if unclosed := reading.scan.unclosed:

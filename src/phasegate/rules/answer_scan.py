@@ -22,7 +22,7 @@ _Search = Callable[[str, int], re.Match[str] | None]
 _Ahead = tuple[int, re.Match[str], _Search]
 
 
-class Kind(StrEnum):
+class QuoteKind(StrEnum):
     """What can be quoted in."""
 
     THOUGHT = "thought"
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 class Quoted(NamedTuple):
     """A stretch that is taken out, delimiters included, and the stretch between them."""
 
-    kind: Kind
+    kind: QuoteKind
     start: int
     end: int
     inner_start: int
@@ -176,8 +176,8 @@ def _fenced(text: str, opening: re.Match[str]) -> Quoted:
     while closing := _search_lines(_FENCE_END[run[0]], run, text, end):
         end = closing.end()
         if len(closing[1]) >= len(run):
-            return Quoted(Kind.FENCE, start, end, inner_start, max(inner_start, closing.start()), True)
-    return Quoted(Kind.FENCE, start, len(text), inner_start, len(text), False)
+            return Quoted(QuoteKind.FENCE, start, end, inner_start, max(inner_start, closing.start()), True)
+    return Quoted(QuoteKind.FENCE, start, len(text), inner_start, len(text), False)
 
 
 def _thought(text: str, opening: re.Match[str]) -> Quoted:
@@ -185,20 +185,20 @@ def _thought(text: str, opening: re.Match[str]) -> Quoted:
     for tag in _THOUGHT_TAG.finditer(text, opening.end()):
         depth += -1 if tag[1] else 1
         if depth == 0:
-            return Quoted(Kind.THOUGHT, opening.start(), tag.end(), opening.end(), tag.start(), True)
-    return Quoted(Kind.THOUGHT, opening.start(), len(text), opening.end(), len(text), False)
+            return Quoted(QuoteKind.THOUGHT, opening.start(), tag.end(), opening.end(), tag.start(), True)
+    return Quoted(QuoteKind.THOUGHT, opening.start(), len(text), opening.end(), len(text), False)
 
 
 def _comment(text: str, opening: re.Match[str]) -> Quoted:
     # `<!-->` is a whole comment, as CommonMark and HTML have it.
-    return _up_to("-->", Kind.COMMENT, text, opening, opening.start() + 2)
+    return _up_to("-->", QuoteKind.COMMENT, text, opening, opening.start() + 2)
 
 
 def _cdata(text: str, opening: re.Match[str]) -> Quoted:
-    return _up_to("]]>", Kind.CDATA, text, opening, opening.end())
+    return _up_to("]]>", QuoteKind.CDATA, text, opening, opening.end())
 
 
-def _up_to(delimiter: str, kind: Kind, text: str, opening: re.Match[str], search_from: int) -> Quoted:
+def _up_to(delimiter: str, kind: QuoteKind, text: str, opening: re.Match[str], search_from: int) -> Quoted:
     end = text.find(delimiter, search_from)
     if end < 0:
         return Quoted(kind, opening.start(), len(text), opening.end(), len(text), False)

@@ -22,7 +22,7 @@ class _Traits(NamedTuple):
     changes: bool
 
 
-class Kind(Enum):
+class PieceKind(Enum):
     """What a piece of context is. Priority: who gets room first. Place: where it stands; what changes comes last."""
 
     ROLE = _Traits(4, 1, ItemType.ARTIFACT, False)  # the agent file of the phase
@@ -37,7 +37,7 @@ class Kind(Enum):
 class Piece(NamedTuple):
     """Something that is offered. `unread_bytes`: how much of a large file was not even read."""
 
-    kind: Kind
+    kind: PieceKind
     name: str | None
     content: str
     unread_bytes: int = 0

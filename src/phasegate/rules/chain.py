@@ -14,7 +14,7 @@ from typing import NamedTuple
 _CHAIN = b"phasegate domain chain 1"
 
 
-class Entry(NamedTuple):
+class ChainEntry(NamedTuple):
     """One state change: its place in the chain, its place in its feature's journal, and what happened."""
 
     position: int
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 class Link(NamedTuple):
     """An entry with the hash that was stored beside it."""
 
-    entry: Entry
+    entry: ChainEntry
     hash: str
 
 
@@ -57,7 +57,7 @@ def origin(store_id: str) -> str:
     return sha256(encode((_CHAIN, store_id.encode()))).hexdigest()
 
 
-def entry_hash(previous: str, entry: Entry) -> str:
+def entry_hash(previous: str, entry: ChainEntry) -> str:
     """The hash that binds an entry to all that went before."""
     position, feature, seq, ts, kind, payload = entry
     texts = (previous, str(position), feature, str(seq), ts, kind)

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from phasegate.rules.cycles import find_cycles
 from phasegate.rules.glob import fixed_head, may_overlap
-from phasegate.rules.work_package import Problem, State, WorkPackage
+from phasegate.rules.work_package import PackageProblem, State, WorkPackage
 
 Needs = Mapping[str, frozenset[str]]
 
 
-def plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[int, Problem]]:
+def plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[int, PackageProblem]]:
     """What is wrong with packages as a whole, with the position of the package concerned.
 
     An id twice, an unknown dependency, a cycle, two features at once.
@@ -19,15 +19,15 @@ def plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[int, Proble
     first: dict[str, int] = {}
     for at, package in enumerate(packages):
         if first.setdefault(package.work_package_id, at) != at:
-            yield at, Problem("work_package_id", f"{package.work_package_id} is there twice")
+            yield at, PackageProblem("work_package_id", f"{package.work_package_id} is there twice")
         if package.feature_slug != packages[0].feature_slug:
-            yield at, Problem("feature_slug", f"is not {packages[0].feature_slug}, as in the other packages")
+            yield at, PackageProblem("feature_slug", f"is not {packages[0].feature_slug}, as in the other packages")
     for at, package in enumerate(packages):
         for other in package.dependencies:
             if other not in first:
-                yield at, Problem("dependencies", f"names {other}, which is no package here", other)
+                yield at, PackageProblem("dependencies", f"names {other}, which is no package here", other)
     for cycle in find_cycles({package.work_package_id: package.dependencies for package in packages}):
-        yield first[cycle[0]], Problem("dependencies", f"go in a circle: {' -> '.join(cycle)}")
+        yield first[cycle[0]], PackageProblem("dependencies", f"go in a circle: {' -> '.join(cycle)}")
 
 
 def needs(packages: Sequence[WorkPackage]) -> Needs:

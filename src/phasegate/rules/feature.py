@@ -11,7 +11,7 @@ import msgspec
 from phasegate.rules.dependencies import plan_problems
 from phasegate.rules.document_lines import lines_of
 from phasegate.rules.finding import Finding, closest, shown
-from phasegate.rules.package_fields import Reading
+from phasegate.rules.package_fields import PackageReading
 from phasegate.rules.repo_path import path_problem
 from phasegate.rules.spec_annotations import Spec
 from phasegate.rules.tasks import TaskList
@@ -29,17 +29,17 @@ class Placed(msgspec.Struct, frozen=True, order=True):
     message: str
 
 
-class Feature(NamedTuple):
+class FeatureDocuments(NamedTuple):
     """A feature's documents, read. `headings` are those of the documents that tasks refer to; None: not there."""
 
     slug: str
     spec: Spec | None
     tasks: TaskList | None
-    packages: Mapping[str, Reading]
+    packages: Mapping[str, PackageReading]
     headings: Mapping[str, frozenset[str] | None]
 
 
-class Report(msgspec.Struct, frozen=True):
+class FeatureReport(msgspec.Struct, frozen=True):
     """What a check found. Notes are said, but break no rule."""
 
     findings: tuple[Placed, ...]
@@ -49,10 +49,10 @@ class Report(msgspec.Struct, frozen=True):
     packages: int
 
 
-def check(feature: Feature) -> Report:
+def check(feature: FeatureDocuments) -> FeatureReport:
     """Everything that is wrong with a feature's documents, each by itself and together."""
     requirements = feature.spec.requirements if feature.spec else ()
-    return Report(
+    return FeatureReport(
         tuple(sorted((*_own_findings(feature), *_cross_findings(feature)))),
         tuple(_notes(feature)),
         len(requirements),
@@ -65,7 +65,7 @@ def _placed(path: str, findings: Iterable[Finding]) -> Iterator[Placed]:
     return (Placed(path, found.line, found.code, found.message) for found in findings)
 
 
-def _own_findings(feature: Feature) -> Iterator[Placed]:
+def _own_findings(feature: FeatureDocuments) -> Iterator[Placed]:
     if feature.spec:
         yield from _placed(SPEC, feature.spec.findings)
     if feature.tasks and not _is_foreign(feature.tasks, feature):
@@ -74,12 +74,12 @@ def _own_findings(feature: Feature) -> Iterator[Placed]:
         yield from _placed(path, reading.findings)
 
 
-def _is_foreign(tasks: TaskList, feature: Feature) -> bool:
+def _is_foreign(tasks: TaskList, feature: FeatureDocuments) -> bool:
     """Whether a tasks.md is spec-kitty's own, without a single id of ours. Its packages are enough to work from."""
     return not tasks.tasks and bool(feature.packages)
 
 
-def _notes(feature: Feature) -> Iterator[Placed]:
+def _notes(feature: FeatureDocuments) -> Iterator[Placed]:
     if feature.spec is None:
         yield Placed(SPEC, 0, "no-spec", "there is none: requirement ids are not checked")
     elif not feature.spec.annotated:
@@ -91,7 +91,7 @@ def _notes(feature: Feature) -> Iterator[Placed]:
         yield Placed(TASKS, 0, "no-tasks", "holds no task with an id such as 1.1: task ids are not checked")
 
 
-def _cross_findings(feature: Feature) -> Iterator[Placed]:
+def _cross_findings(feature: FeatureDocuments) -> Iterator[Placed]:
     known = frozenset(requirement.id for requirement in feature.spec.requirements) if feature.spec else None
     yield from _reference_findings(feature, known)
     sound = [(path, reading.package) for path, reading in feature.packages.items() if reading.package]
@@ -105,7 +105,7 @@ def _cross_findings(feature: Feature) -> Iterator[Placed]:
     yield from _uncovered(feature, [package for _, package in sound])
 
 
-def _reference_findings(feature: Feature, known: Collection[str] | None) -> Iterator[Placed]:
+def _reference_findings(feature: FeatureDocuments, known: Collection[str] | None) -> Iterator[Placed]:
     """What the tasks say they serve must exist."""
     if not feature.tasks:
         return
@@ -133,7 +133,7 @@ def _reference_problem(
 
 
 def _package_problems(
-    feature: Feature, path: str, package: WorkPackage, known: Collection[str] | None
+    feature: FeatureDocuments, path: str, package: WorkPackage, known: Collection[str] | None
 ) -> Iterator[tuple[str, str, str]]:
     """Code, key and message of each name in a package that does not fit the rest of the folder."""
     name, id_ = path.rpartition("/")[2], package.work_package_id
@@ -154,7 +154,7 @@ def _package_problems(
             yield "unknown-task", "tasks", f"names task {task}, which is not in {TASKS}"
 
 
-def _uncovered(feature: Feature, packages: Collection[WorkPackage]) -> Iterator[Placed]:
+def _uncovered(feature: FeatureDocuments, packages: Collection[WorkPackage]) -> Iterator[Placed]:
     """Requirements that nobody will build; asked once there is a plan."""
     if feature.spec is None:
         return

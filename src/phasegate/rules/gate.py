@@ -12,7 +12,7 @@ from phasegate.rules.answer_words import Verdict
 STOPPING = frozenset({Verdict.REJECTED, Verdict.MAJOR_ISSUES})
 
 
-class Outcome(StrEnum):
+class GateOutcome(StrEnum):
     PASSED = "passed"
     FAILED = "failed"  # a revision round may mend it
     BLOCKED = "blocked"  # a person must decide
@@ -26,7 +26,7 @@ class Demands(msgspec.Struct, frozen=True):
     verdict: bool = True
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class GateEvidence(msgspec.Struct, frozen=True):
     """What we found ourselves. What is not listed here did not happen."""
 
     artifacts: frozenset[str] = frozenset()
@@ -35,11 +35,11 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class GateResult(msgspec.Struct, frozen=True):
-    outcome: Outcome
+    outcome: GateOutcome
     reasons: tuple[str, ...] = ()
 
 
-def judge_gate(demands: Demands, evidence: Evidence) -> GateResult:
+def judge_gate(demands: Demands, evidence: GateEvidence) -> GateResult:
     """Decide a gate: documents first, then commands, then the verdict. What was not shown counts as failed."""
     reasons = (
         *(f"{name} is missing" for name in demands.artifacts if name not in evidence.artifacts),
@@ -47,15 +47,15 @@ def judge_gate(demands: Demands, evidence: Evidence) -> GateResult:
         *_verdict_failure(demands, evidence),
     )
     if evidence.verdict in STOPPING:
-        return GateResult(Outcome.BLOCKED, reasons)
-    return GateResult(Outcome.FAILED if reasons else Outcome.PASSED, reasons)
+        return GateResult(GateOutcome.BLOCKED, reasons)
+    return GateResult(GateOutcome.FAILED if reasons else GateOutcome.PASSED, reasons)
 
 
-def _command_failure(name: str, evidence: Evidence) -> str:
+def _command_failure(name: str, evidence: GateEvidence) -> str:
     return f"{name} failed" if name in evidence.commands else f"{name} was not run"
 
 
-def _verdict_failure(demands: Demands, evidence: Evidence) -> tuple[str, ...]:
+def _verdict_failure(demands: Demands, evidence: GateEvidence) -> tuple[str, ...]:
     if evidence.verdict is Verdict.PASS or (evidence.verdict is None and not demands.verdict):
         return ()
     return ("there is no verdict",) if evidence.verdict is None else (f"the verdict is {evidence.verdict}",)

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from phasegate.rules.gate import GateResult, Outcome
+from phasegate.rules.gate import GateOutcome, GateResult
 from phasegate.rules.workflow import NOUNS, UNMERGED, gate_name, invalid_phases
 
 
@@ -85,10 +85,10 @@ def apply_gate(workflow: Workflow, result: GateResult, limit: int) -> Step:
     """The gate was checked. A failed one may be revised until the limit of rounds is used up; then a person decides."""
     if workflow.stage not in {Stage.WORKING, Stage.GATE_FAILED}:
         return _refuse(workflow, "check its gate")
-    if result.outcome is Outcome.PASSED:
+    if result.outcome is GateOutcome.PASSED:
         return _moved(workflow, Stage.GATE_PASSED)
     reason = "; ".join(result.reasons)
-    if result.outcome is Outcome.BLOCKED:
+    if result.outcome is GateOutcome.BLOCKED:
         return _moved(workflow, Stage.BLOCKED, reason)
     if workflow.round >= workflow.rounds_before + limit:
         return _moved(workflow, Stage.BLOCKED, f"{reason}; all {limit} rounds are used up")

@@ -24,7 +24,7 @@ class Scenario(Enum):
     ACTIVE = "a workflow is active"
 
 
-class Entry(NamedTuple):
+class MenuEntry(NamedTuple):
     """A choice, the command that it stands for, and the question whose answer is the command's last argument."""
 
     label: str
@@ -32,39 +32,41 @@ class Entry(NamedTuple):
     question: str = ""
 
 
-_HELP = Entry("Help", ("--help",))
-_STATUS = Entry("View Status", ("status",))
-_SET_UP = Entry("Set Up This Repository", ("init",))
+_HELP = MenuEntry("Help", ("--help",))
+_STATUS = MenuEntry("View Status", ("status",))
+_SET_UP = MenuEntry("Set Up This Repository", ("init",))
 
-ENTRIES: dict[Scenario, tuple[Entry, ...]] = {
+ENTRIES: dict[Scenario, tuple[MenuEntry, ...]] = {
     Scenario.NEW: (
         _SET_UP,
-        Entry("See the Demo", ("demo",)),
-        Entry("Show Agent Programs", ("agents",)),
+        MenuEntry("See the Demo", ("demo",)),
+        MenuEntry("Show Agent Programs", ("agents",)),
         _HELP,
     ),
     Scenario.EXISTING: (
         _SET_UP,
-        Entry("Discover Existing Code (installs the agent files)", ("agent-file", "install", f"{ROOT}/.claude/agents")),
-        Entry("See the Demo", ("demo",)),
-        Entry("Show Agent Programs", ("agents",)),
+        MenuEntry(
+            "Discover Existing Code (installs the agent files)", ("agent-file", "install", f"{ROOT}/.claude/agents")
+        ),
+        MenuEntry("See the Demo", ("demo",)),
+        MenuEntry("Show Agent Programs", ("agents",)),
         _HELP,
     ),
     Scenario.IDLE: (
-        Entry("New Feature", ("start", "feature"), "Describe your feature"),
-        Entry("Fix", ("start", "fix"), "Describe your bug"),
-        Entry("Run Tests", ("run", "test-run")),
-        Entry("Generate Tests", ("run", "test-generate")),
-        Entry("Full Lifecycle", ("start", "full-lifecycle"), "Describe your project"),
+        MenuEntry("New Feature", ("start", "feature"), "Describe your feature"),
+        MenuEntry("Fix", ("start", "fix"), "Describe your bug"),
+        MenuEntry("Run Tests", ("run", "test-run")),
+        MenuEntry("Generate Tests", ("run", "test-generate")),
+        MenuEntry("Full Lifecycle", ("start", "full-lifecycle"), "Describe your project"),
         _STATUS,
-        Entry("Upgrade", ("start", "upgrade"), "Describe your upgrade target"),
+        MenuEntry("Upgrade", ("start", "upgrade"), "Describe your upgrade target"),
     ),
     Scenario.ACTIVE: (
-        Entry("Continue", ("run",)),
-        Entry("Gate Check", ("gate",)),
+        MenuEntry("Continue", ("run",)),
+        MenuEntry("Gate Check", ("gate",)),
         _STATUS,
-        Entry("Escalate", ("escalate",), "Why does a person have to decide"),
-        Entry("Cancel", ("cancel", "--reason"), "Why is the workflow cancelled"),
+        MenuEntry("Escalate", ("escalate",), "Why does a person have to decide"),
+        MenuEntry("Cancel", ("cancel", "--reason"), "Why is the workflow cancelled"),
     ),
 }
 
@@ -98,7 +100,7 @@ def render_box(title: str, labels: Sequence[str]) -> str:
     return "\n".join([line, boxed[0], line, *boxed[1:], line])
 
 
-def choice_of(answer: str, entries: Sequence[Entry]) -> Entry | None:
+def choice_of(answer: str, entries: Sequence[MenuEntry]) -> MenuEntry | None:
     """The entry whose number was typed; None for anything else."""
     typed = answer.strip()
     is_number = typed.isascii() and typed.isdigit() and len(typed) <= len(str(len(entries)))

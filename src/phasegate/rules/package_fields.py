@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from phasegate.rules.finding import Finding, shown
 from phasegate.rules.front_matter import Entries, Fields
-from phasegate.rules.work_package import COMMANDS, Checks, Deliverables, WorkPackage, problems
+from phasegate.rules.work_package import COMMANDS, Deliverables, PackageChecks, WorkPackage, problems
 
 Field = str | int | float | list[str] | dict[str, str] | dict[str, list[str]] | dict[str, str | float]
 
@@ -23,7 +23,7 @@ FOREIGN_KEYS = frozenset(
 )
 
 
-class Reading(NamedTuple):
+class PackageReading(NamedTuple):
     """A package, or None and why not; with the lines of its keys."""
 
     package: WorkPackage | None
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
     key_lines: Mapping[str, int] = MappingProxyType({})
 
 
-def read_fields(entries: Entries, folder_slug: str = "") -> Reading:
+def read_fields(entries: Entries, folder_slug: str = "") -> PackageReading:
     """Read a package; anything unknown, missing or unsound is a finding, and then there is no package.
 
     `folder_slug` is the name of the feature's folder, for documents that do not repeat it.
@@ -58,7 +58,7 @@ def read_fields(entries: Entries, folder_slug: str = "") -> Reading:
     if not fields.findings:
         for problem in problems(package):
             fields.problem(problem.key, problem.message, problem.value)
-    return Reading(None if fields.findings else package, fields.findings, entries.key_lines)
+    return PackageReading(None if fields.findings else package, fields.findings, entries.key_lines)
 
 
 _LISTS = (
@@ -83,11 +83,11 @@ def _deliverables(fields: Fields | None) -> Deliverables:
     return found
 
 
-def _checks(fields: Fields | None) -> Checks:
+def _checks(fields: Fields | None) -> PackageChecks:
     if fields is None:
-        return Checks()
+        return PackageChecks()
     commands = {name: fields.optional(name) for name in COMMANDS}
-    found = Checks(**commands, coverage_min=_percentage(fields, fields.text("coverage_min")))
+    found = PackageChecks(**commands, coverage_min=_percentage(fields, fields.text("coverage_min")))
     fields.refuse_others()
     return found
 
@@ -129,7 +129,7 @@ def write_fields(package: WorkPackage) -> dict[str, Field]:
     return fields | {key: value for key, value in ours.items() if value}
 
 
-def _written_checks(checks: Checks) -> dict[str, str | float]:
+def _written_checks(checks: PackageChecks) -> dict[str, str | float]:
     written: dict[str, str | float] = {
         name: command for name in COMMANDS if (command := getattr(checks, name)) is not None
     }

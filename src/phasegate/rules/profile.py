@@ -11,7 +11,7 @@ from tomllib import loads as read_toml
 
 import msgspec
 
-from phasegate.rules.work_package import Checks
+from phasegate.rules.work_package import PackageChecks
 
 
 class Need(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +71,7 @@ def detect(profiles: Sequence[Profile], root_files: Iterable[str]) -> Profile | 
     return next(telling, None) or next(hinting, None)
 
 
-def commands_of(profile: Profile | None, root: Mapping[str, str], checks: Checks) -> dict[str, str]:
+def commands_of(profile: Profile | None, root: Mapping[str, str], checks: PackageChecks) -> dict[str, str]:
     """The commands to run, by purpose: the package's own, else the profile's that the project has.
 
     `root` holds the names at the root of the repository, with the text of those files that are asked for keys. A

@@ -64,7 +64,7 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
     @classmethod
     def from_xml(cls, text: str) -> UnifiedPrompt:
         """Read what `to_xml` wrote; anything else is a `MalformedPrompt`."""
-        return _Reader().read(text)
+        return _PromptReader().read(text)
 
     def to_json(self) -> str:
         """The prompt as JSON of the published schema, in ASCII, so that lone surrogates survive."""
@@ -136,7 +136,7 @@ _HOLDS_TEXT = frozenset({"system_prompt", "instructions", *ItemType})
 _ESCAPED_FORMS = {"": (), "name": ("name",), "content": ("content",), "name content": ("name", "content")}
 
 
-class _Reader:
+class _PromptReader:
     """One reading of one prompt. No document type, no entity of its own, nothing that we never write."""
 
     def __init__(self) -> None:

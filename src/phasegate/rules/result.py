@@ -20,7 +20,7 @@ _REQUIRED = ('"success"', '"status"')
 BLOCKED = "blocked"
 
 
-class Commit(msgspec.Struct, frozen=True):
+class ReportedCommit(msgspec.Struct, frozen=True):
     """A commit as the agent claims it; git decides."""
 
     sha: str
@@ -46,7 +46,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     success: bool
     status: str
     summary: str | None = None
-    commits: tuple[Commit, ...] | None = None
+    commits: tuple[ReportedCommit, ...] | None = None
     artifacts: Artifacts | None = None
     pr_url: str | None = None
     duration_seconds: int | float | None = None
@@ -57,7 +57,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     cleanup_required: bool | None = None
 
 
-class Refusal(StrEnum):
+class ResultRefusal(StrEnum):
     """Why a valid response is not this job's success or failure."""
 
     ANOTHER_JOB = "AnotherJob"
@@ -65,7 +65,7 @@ class Refusal(StrEnum):
     CONTRADICTORY = "StatusContradictsSuccess"
 
 
-class Found(NamedTuple):
+class FoundResult(NamedTuple):
     """A JSON object in a text, or the reason why what looks like one is none."""
 
     start: int
@@ -79,20 +79,20 @@ class _Malformed(ValueError):
     """Not JSON as we take it; the message says why."""
 
 
-def check_result(response: Response, job_id: str, wp_id: str | None) -> list[Refusal]:
+def check_result(response: Response, job_id: str, wp_id: str | None) -> list[ResultRefusal]:
     """Every reason to refuse this response as the answer of this job; none if there is none.
 
     An escalation without ids is this job's: it came out of this job's process. A wrong id is refused all the same.
     """
     reasons = {
-        Refusal.ANOTHER_JOB: response.job_id not in (job_id, msgspec.UNSET),
-        Refusal.ANOTHER_PACKAGE: response.wp_id not in (wp_id, msgspec.UNSET),
-        Refusal.CONTRADICTORY: response.success != (response.status == "completed"),
+        ResultRefusal.ANOTHER_JOB: response.job_id not in (job_id, msgspec.UNSET),
+        ResultRefusal.ANOTHER_PACKAGE: response.wp_id not in (wp_id, msgspec.UNSET),
+        ResultRefusal.CONTRADICTORY: response.success != (response.status == "completed"),
     }
     return [refusal for refusal, holds in reasons.items() if holds]
 
 
-def last_result(text: str, start: int, end: int) -> Found | None:
+def last_result(text: str, start: int, end: int) -> FoundResult | None:
     """The last valid result in this stretch; else the last object that was meant as one. None inside another counts."""
     malformed = None
     for object_start, object_end, problem in reversed(list(_objects(text, start, end))):
@@ -152,27 +152,27 @@ def _is_value(text: str, step: re.Match[str]) -> bool:
     return text[step.start() : step.start(1)].rstrip(" \t\n\r").endswith(":")
 
 
-def _decoded(text: str, start: int, end: int, problem: str) -> Found | None:
+def _decoded(text: str, start: int, end: int, problem: str) -> FoundResult | None:
     """The object as a result; None if it is not meant as one."""
     if not _has(MENTIONS, text, start, end):
         return None
     if not problem and end - start > MAX_CHARACTERS:
         problem = f"is longer than {MAX_CHARACTERS} characters"
     if problem:
-        return Found(start, end, {}, None, f"the JSON object {problem}")
+        return FoundResult(start, end, {}, None, f"the JSON object {problem}")
     return _validated(text[start:end], start, end)
 
 
-def _validated(source: str, start: int, end: int) -> Found | None:
+def _validated(source: str, start: int, end: int) -> FoundResult | None:
     try:
         fields = _load(source)
         if not {"success", "job_id"} & fields.keys():
             return None
         response = msgspec.convert(fields, Response)
         _require_ids(response)
-        return Found(start, end, fields, response, "")
+        return FoundResult(start, end, fields, response, "")
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
-        return Found(start, end, {}, None, f"the JSON object is malformed: {error}")
+        return FoundResult(start, end, {}, None, f"the JSON object is malformed: {error}")
 
 
 def _require_ids(response: Response) -> None:

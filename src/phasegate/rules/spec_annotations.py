@@ -68,7 +68,7 @@ _BULLET = re.compile(r"\s*(?:[-*+]|[0-9]{1,9}[.)])\s+(.*)")
 
 def read_spec(text: str, first_line: int = 1) -> Spec:
     """Read a specification in one pass."""
-    reader = _Reader()
+    reader = _AnnotationReader()
     for line in lines_of(text, first_line):
         if line.fence is None:
             reader.take(line.number, line.text)
@@ -84,7 +84,7 @@ def _comment(line: str) -> str | None:
     return text[4:-3].strip() if indent < 4 and "\t" not in line[:indent] else None
 
 
-class _Reader:
+class _AnnotationReader:
     """Collects requirements and findings line by line."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from phasegate.rules.feature_events import (
     Written,
 )
 from phasegate.rules.feature_state import ATTESTATION, CLOSING, ROLES, STEPS, Feature, Step, changed, fresh
-from phasegate.rules.gate import Demands, Evidence, GateResult, judge_gate
+from phasegate.rules.gate import Demands, GateEvidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Workflow
 from phasegate.rules.package_run import End, lost_too_often
 from phasegate.rules.phase import Work
@@ -194,7 +194,7 @@ def judged(feature: Feature, event: GateChecked) -> GateResult:
             demanded = (*event.checks, *(feature.commands or ("commands",)))
     attested = feature.commands.get(ATTESTATION) is True
     demands = Demands(feature.phase.artifacts, demanded, feature.phase.work is not Work.PACKAGES and not attested)
-    return judge_gate(demands, Evidence(frozenset(event.artifacts), checks, feature.verdict))
+    return judge_gate(demands, GateEvidence(frozenset(event.artifacts), checks, feature.verdict))
 
 
 def _stopped(feature: Feature, reason: str, remediation: str) -> Feature:

@@ -30,7 +30,7 @@ from phasegate.rules.feature_events import (
     Written,
 )
 from phasegate.rules.feature_state import Action, Feature, Step
-from phasegate.rules.gate import Outcome
+from phasegate.rules.gate import GateOutcome
 from phasegate.rules.lifecycle import Refusal, Stage, state_view
 from phasegate.rules.next_steps import next_steps
 from phasegate.rules.package_run import End
@@ -126,7 +126,7 @@ def _gate_line(before: Feature | None, after: Feature) -> str:
     passed = after.workflow.stage is Stage.GATE_PASSED
     phase = (before or after).workflow.phase
     reasons = "" if passed else f": {_short(after.workflow.reason)}"
-    return f"{gate_name(phase)} {(Outcome.PASSED if passed else Outcome.FAILED).upper()}{reasons}"
+    return f"{gate_name(phase)} {(GateOutcome.PASSED if passed else GateOutcome.FAILED).upper()}{reasons}"
 
 
 def tell_package(package: str, event: package_run.Happened) -> str:

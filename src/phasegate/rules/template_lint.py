@@ -23,7 +23,7 @@ _BRACES = re.compile(r"\{\{([^{}\n]*)\}\}")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
-class Finding(NamedTuple):
+class TemplateFinding(NamedTuple):
     """One thing that a template lacks or should not have. A lack is reported at line 1."""
 
     line: int
@@ -31,21 +31,21 @@ class Finding(NamedTuple):
     message: str
 
 
-def lint(phase: AgentPhase, template: str) -> list[Finding]:
+def lint(phase: AgentPhase, template: str) -> list[TemplateFinding]:
     """Everything that is wrong with a template, in the order of its lines."""
     found = [*_sections(template), *_placeholders(phase, template), *_markers(phase, template)]
     if "<thought>" not in template:
-        found.append(Finding(1, "no-thought", "say that reasoning goes into <thought>, which is removed"))
+        found.append(TemplateFinding(1, "no-thought", "say that reasoning goes into <thought>, which is removed"))
     return sorted(found, key=lambda finding: finding.line)
 
 
-def _sections(template: str) -> Iterator[Finding]:
+def _sections(template: str) -> Iterator[TemplateFinding]:
     if "```" not in template and "~~~" not in template and all(f"\n## {section}\n" in template for section in SECTIONS):
         return  # the usual case, at a tenth of the time
     titles = set(_titles(template.split("\n")))
     for section in SECTIONS:
         if section.casefold() not in titles:
-            yield Finding(1, "missing-section", f"there is no heading '{section}'")
+            yield TemplateFinding(1, "missing-section", f"there is no heading '{section}'")
 
 
 def _titles(lines: Sequence[str]) -> Iterator[str]:
@@ -59,16 +59,16 @@ def _titles(lines: Sequence[str]) -> Iterator[str]:
             yield line.strip(" #\t\r").casefold()
 
 
-def _placeholders(phase: AgentPhase, template: str) -> Iterator[Finding]:
+def _placeholders(phase: AgentPhase, template: str) -> Iterator[TemplateFinding]:
     seen: set[str] = set()
     for match in _BRACES.finditer(template):
         name = match[1]
         seen.add(name)
         if name not in VARIABLES:
-            yield Finding(_line_of(template, match.start()), *_unknown(name))
+            yield TemplateFinding(_line_of(template, match.start()), *_unknown(name))
     for name in MANDATORY_VARIABLES[phase]:
         if name not in seen:
-            yield Finding(1, "missing-placeholder", f"there is no {{{{{name}}}}}")
+            yield TemplateFinding(1, "missing-placeholder", f"there is no {{{{{name}}}}}")
 
 
 def _unknown(name: str) -> tuple[str, str]:
@@ -77,24 +77,24 @@ def _unknown(name: str) -> tuple[str, str]:
     return "malformed-placeholder", f"{{{{{name}}}}} is never filled; a placeholder is upper case without blanks"
 
 
-def _markers(phase: AgentPhase, template: str) -> Iterator[Finding]:
+def _markers(phase: AgentPhase, template: str) -> Iterator[TemplateFinding]:
     for verdict in Verdict:
         if verdict in ALLOWED[phase]:
             if f"<review>{verdict}</review>" not in template:
-                yield Finding(1, "missing-marker", f"<review>{verdict}</review> is not asked for")
+                yield TemplateFinding(1, "missing-marker", f"<review>{verdict}</review> is not asked for")
         elif verdict in template and (match := _VERDICT_WORD[verdict].search(template)):
             line = _line_of(template, match.start())
-            yield Finding(line, "foreign-verdict", f"{verdict} is no answer of the phase {phase}")
+            yield TemplateFinding(line, "foreign-verdict", f"{verdict} is no answer of the phase {phase}")
     if phase is AgentPhase.IMPLEMENT:
         yield from _task_markers(template)
 
 
-def _task_markers(template: str) -> Iterator[Finding]:
+def _task_markers(template: str) -> Iterator[TemplateFinding]:
     if (at := template.find("<review")) >= 0:
-        yield Finding(_line_of(template, at), "foreign-verdict", "an implementer gives no verdict: no <review>")
+        yield TemplateFinding(_line_of(template, at), "foreign-verdict", "an implementer gives no verdict: no <review>")
     for status in TaskStatus:
         if '<task_status id="' not in template or f">{status}</task_status>" not in template:
-            yield Finding(1, "missing-marker", f'<task_status id="X.Y">{status}</task_status> is not asked for')
+            yield TemplateFinding(1, "missing-marker", f'<task_status id="X.Y">{status}</task_status> is not asked for')
 
 
 def _line_of(text: str, offset: int) -> int:

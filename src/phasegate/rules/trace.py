@@ -14,7 +14,7 @@ from phasegate.rules.work_package import WorkPackage
 STEPS = ("package", "commit", "test")
 
 
-class Commit(NamedTuple):
+class TracedCommit(NamedTuple):
     """A commit of a package."""
 
     id: str
@@ -25,11 +25,11 @@ class Commit(NamedTuple):
         return self.message.partition("\n")[0]
 
 
-class Work(NamedTuple):
+class TracedWork(NamedTuple):
     """A package and what there is of its work: its commits, and the texts of its tests, by path."""
 
     package: WorkPackage
-    commits: tuple[Commit, ...]
+    commits: tuple[TracedCommit, ...]
     tests: Mapping[str, str]
 
 
@@ -64,7 +64,7 @@ class Traced(msgspec.Struct, frozen=True):
         return tuple(step for step, there in zip(STEPS, found, strict=True) if not there)
 
 
-def trace(requirements: Sequence[Requirement], works: Sequence[Work]) -> tuple[Traced, ...]:
+def trace(requirements: Sequence[Requirement], works: Sequence[TracedWork]) -> tuple[Traced, ...]:
     """Follow each requirement. What names ids counts for those; what names none, for all that its package serves."""
     named = _finder([requirement.id for requirement in requirements])
     commits = [(work.package, commit, named(commit.message)) for work in works for commit in work.commits]
@@ -74,8 +74,8 @@ def trace(requirements: Sequence[Requirement], works: Sequence[Work]) -> tuple[T
 
 def _traced(
     requirement: Requirement,
-    works: Sequence[Work],
-    commits: Iterable[tuple[WorkPackage, Commit, frozenset[str]]],
+    works: Sequence[TracedWork],
+    commits: Iterable[tuple[WorkPackage, TracedCommit, frozenset[str]]],
     tests: Iterable[tuple[WorkPackage, str, frozenset[str]]],
 ) -> Traced:
     id_ = requirement.id

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from phasegate.rules.answer_reading import Reading
+from phasegate.rules.answer_reading import AnswerReading
 from phasegate.rules.answer_words import ALLOWED, Verdict
 from phasegate.rules.lookalike import encoded_reviews
 
@@ -32,7 +32,7 @@ _SEVERITY = {verdict: rank for rank, verdict in enumerate(Verdict)}
 _NEEDS_NO_MARKER = frozenset({"plan", "implement"})
 
 
-def judge(reading: Reading, phase: str) -> Judgement:
+def judge(reading: AnswerReading, phase: str) -> Judgement:
     """The most severe verdict of those given; a foreign one, none, or a doubtful PASS is an error."""
     given = [Verdict(marker.word) for marker in reading.scan.reviews]
     foreign = [verdict for verdict in given if verdict not in ALLOWED[phase]]
@@ -52,7 +52,7 @@ def _error(error: AnswerError, reason: str) -> Judgement:
     return Judgement(None, error, reason)
 
 
-def _without_verdict(reading: Reading, phase: str) -> Judgement:
+def _without_verdict(reading: AnswerReading, phase: str) -> Judgement:
     if phase == "plan" and reading.cut_off:  # a NEEDS_REVISION may be among what was lost
         return _error(AnswerError.CUT_OFF, f"the answer is cut off: {reading.cut_off}. {_how_to_end(phase)}")
     if phase in _NEEDS_NO_MARKER:
@@ -66,7 +66,7 @@ def _without_verdict(reading: Reading, phase: str) -> Judgement:
     return _error(AnswerError.MISSING, f"{why}. {_how_to_end(phase)}")
 
 
-def _objections(reading: Reading) -> Iterator[tuple[AnswerError, str]]:
+def _objections(reading: AnswerReading) -> Iterator[tuple[AnswerError, str]]:
     """Every reason why the PASS of this answer does not count."""
     if reading.cut_off:
         yield AnswerError.CUT_OFF, f"the answer is cut off: {reading.cut_off}"
@@ -78,13 +78,13 @@ def _objections(reading: Reading) -> Iterator[tuple[AnswerError, str]]:
         yield AnswerError.DOUBTFUL, "the JSON result says that the work failed"
 
 
-def _other_reviews(reading: Reading) -> Iterator[int]:
+def _other_reviews(reading: AnswerReading) -> Iterator[int]:
     yield from (marker.start for marker in reading.scan.reviews[:-1])
     yield from reading.scan.stray_reviews
     yield from (place for place in encoded_reviews(reading.text) if reading.scan.is_visible(place))
 
 
-def _is_last(reading: Reading) -> bool:
+def _is_last(reading: AnswerReading) -> bool:
     """Does nothing follow the last marker but blanks, the JSON result and the closing block, in this order?"""
     start, end = reading.scan.reviews[-1].end, reading.block_start
     result, home = reading.result, reading.result_home

@@ -41,7 +41,7 @@ class Deliverables(msgspec.Struct, frozen=True):
         return (*self.code, *self.tests, *self.documentation)
 
 
-class Checks(msgspec.Struct, frozen=True):
+class PackageChecks(msgspec.Struct, frozen=True):
     """Commands that override the profile's: None leaves the profile's, an empty one is not asked for."""
 
     setup: str | None = None
@@ -65,7 +65,7 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
     requirements: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     profile: str = ""
-    checks: Checks = Checks()
+    checks: PackageChecks = PackageChecks()
     num_agents: int = 1
     allowed_dependencies: tuple[str, ...] = ()
     mission: str = ""
@@ -126,7 +126,7 @@ def split(items: Sequence[T], parts: int) -> tuple[tuple[T, ...], ...]:
     return tuple(tuple(items[start:end]) for start, end in zip([0, *ends], ends, strict=False))
 
 
-class Problem(NamedTuple):
+class PackageProblem(NamedTuple):
     """What is wrong with a field; `value` is the item of a list that is meant."""
 
     key: str
@@ -144,46 +144,48 @@ def is_requirement_id(text: str) -> bool:
     return _REQUIREMENT_ID.fullmatch(text) is not None
 
 
-def problems(package: WorkPackage) -> Iterator[Problem]:
+def problems(package: WorkPackage) -> Iterator[PackageProblem]:
     """Everything that makes a package invalid by itself."""
     yield from _name_problems(package)
     yield from _list_problems(package)
     yield from _scope_problems(package)
     yield from _text_problems(package)
     if not 1 <= package.num_agents <= MOST_AGENTS:
-        yield Problem("num_agents", f"must be 1 to {MOST_AGENTS}")
+        yield PackageProblem("num_agents", f"must be 1 to {MOST_AGENTS}")
     least = package.checks.coverage_min
     if least is not None and not (0 <= least <= 100 and round(least, 2) == least):
-        yield Problem("checks.coverage_min", "must be a percentage from 0 to 100 with at most two decimals")
+        yield PackageProblem("checks.coverage_min", "must be a percentage from 0 to 100 with at most two decimals")
 
 
-def _name_problems(package: WorkPackage) -> Iterator[Problem]:
+def _name_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     if not _PACKAGE_ID.fullmatch(package.work_package_id):
-        yield Problem("work_package_id", f"must be WP01, WP02 and so on, not {shown(package.work_package_id)}")
+        yield PackageProblem("work_package_id", f"must be WP01, WP02 and so on, not {shown(package.work_package_id)}")
     if not slug_is_safe(package.feature_slug):
-        yield Problem("feature_slug", f"must be like 001-user-login, not {shown(package.feature_slug)}")
+        yield PackageProblem("feature_slug", f"must be like 001-user-login, not {shown(package.feature_slug)}")
     if package.profile and not _PROFILE.fullmatch(package.profile):
-        yield Problem("profile", f"must be the name of a language profile, not {shown(package.profile)}")
+        yield PackageProblem("profile", f"must be the name of a language profile, not {shown(package.profile)}")
     if package.work_package_id in package.dependencies:
-        yield Problem("dependencies", "names the package itself", package.work_package_id)
+        yield PackageProblem("dependencies", "names the package itself", package.work_package_id)
 
 
-def _list_problems(package: WorkPackage) -> Iterator[Problem]:
+def _list_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     """Lists of names: each of its form, none twice."""
     forms = {"dependencies": _PACKAGE_ID, "requirements": _REQUIREMENT_ID, "tasks": _TASK_ID}
     for key, form in forms.items():
         values: tuple[str, ...] = getattr(package, key)
-        yield from (Problem(key, f"holds {shown(v)}, which is no such id", v) for v in values if not form.fullmatch(v))
+        yield from (
+            PackageProblem(key, f"holds {shown(v)}, which is no such id", v) for v in values if not form.fullmatch(v)
+        )
     for key in (*forms, "file_scope", "allowed_dependencies", "forbidden_dependencies", "executable_files"):
         yield from _repeated(key, getattr(package, key))
     yield from _repeated("deliverables", package.deliverables.all)
 
 
-def _repeated(key: str, values: Sequence[str]) -> Iterator[Problem]:
+def _repeated(key: str, values: Sequence[str]) -> Iterator[PackageProblem]:
     seen: set[str] = set()
     for value in values:
         if value in seen:
-            yield Problem(key, f"holds {shown(value)} twice", value)
+            yield PackageProblem(key, f"holds {shown(value)} twice", value)
         seen.add(value)
 
 
@@ -194,22 +196,22 @@ def entry_problem(entry: str) -> str | None:
     return path_problem(entry.removesuffix("/"))
 
 
-def _scope_problems(package: WorkPackage) -> Iterator[Problem]:
+def _scope_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     if not package.file_scope:
-        yield Problem("file_scope", "is missing or empty: nothing could change")
+        yield PackageProblem("file_scope", "is missing or empty: nothing could change")
     for entry in package.file_scope:
         if problem := entry_problem(entry):
-            yield Problem("file_scope", f"holds {shown(entry)}, which {problem}", entry)
+            yield PackageProblem("file_scope", f"holds {shown(entry)}, which {problem}", entry)
     scope = package.scope()
     for kind in ("code", "tests", "documentation"):
         for path in getattr(package.deliverables, kind):
             if problem := _deliverable_problem(path, scope):
-                yield Problem(f"deliverables.{kind}", f"holds {shown(path)}, which {problem}", path)
+                yield PackageProblem(f"deliverables.{kind}", f"holds {shown(path)}, which {problem}", path)
     for path in package.executable_files:
         if path_problem(path) or not scope.covers(path):
-            yield Problem("executable_files", f"holds {shown(path)}, which is not in the file scope", path)
+            yield PackageProblem("executable_files", f"holds {shown(path)}, which is not in the file scope", path)
     for path in package.descriptions.keys() - set(package.deliverables.all):
-        yield Problem("descriptions", f"describes {shown(path)}, which is no deliverable")
+        yield PackageProblem("descriptions", f"describes {shown(path)}, which is no deliverable")
 
 
 def _deliverable_problem(path: str, scope: Scope) -> str | None:
@@ -222,13 +224,15 @@ def _deliverable_problem(path: str, scope: Scope) -> str | None:
     return "is tool litter that is never taken over" if scope.is_litter(path) else None
 
 
-def _text_problems(package: WorkPackage) -> Iterator[Problem]:
+def _text_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     """Words for people and agents: one printable line each; only the mission may be longer."""
     if not package.title.strip():
-        yield Problem("title", "is missing")
+        yield PackageProblem("title", "is missing")
     commands = {f"checks.{name}": getattr(package.checks, name) or "" for name in COMMANDS}
     texts = {"title": package.title, "feature_title": package.feature_title, **commands}
-    yield from (Problem(key, "must be one line of printable text") for key, text in texts.items() if not _is_line(text))
+    yield from (
+        PackageProblem(key, "must be one line of printable text") for key, text in texts.items() if not _is_line(text)
+    )
     for key in (
         "architecture_rules",
         "quality_rules",
@@ -238,11 +242,11 @@ def _text_problems(package: WorkPackage) -> Iterator[Problem]:
     ):
         values: tuple[str, ...] = getattr(package, key)
         if not all(_is_line(value) and value.strip() for value in values):
-            yield Problem(key, "must hold lines of printable text, none of them empty")
+            yield PackageProblem(key, "must hold lines of printable text, none of them empty")
     if not all(_is_line(text) for text in package.descriptions.values()):
-        yield Problem("descriptions", "must be one line of printable text each")
+        yield PackageProblem("descriptions", "must be one line of printable text each")
     if not all(_is_line(line) for line in package.mission.split("\n")):
-        yield Problem("mission", "must be printable text")
+        yield PackageProblem("mission", "must be printable text")
 
 
 def _is_line(text: str) -> bool:

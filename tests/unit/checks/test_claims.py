@@ -9,8 +9,7 @@ import pytest
 from phasegate.checks.claims import Facts, FalseClaim, false_claims
 from phasegate.checks.commits import Commit
 from phasegate.checks.evidence import Check, Evidence, Outcome
-from phasegate.rules.result import Artifacts, Response
-from phasegate.rules.result import Commit as ClaimedCommit
+from phasegate.rules.result import Artifacts, ReportedCommit, Response
 from support.checkout import commit, git, repository, write
 
 LINTED = Evidence((Check(name="lint", outcome=Outcome.PASSED, summary="exit status 0"),))
@@ -25,7 +24,7 @@ def claimed(
 ) -> Response:
     return Response(
         *("job", "WP01", True, "completed"),
-        commits=tuple(ClaimedCommit(*commit) for commit in commits),
+        commits=tuple(ReportedCommit(*commit) for commit in commits),
         artifacts=Artifacts(files_created, test_coverage, lint_status),
         duration_seconds=duration_s,
     )

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import PromptTooLarge, TemplateNotFound
-from phasegate.prompts.assemble import Request, Source, as_parts, assemble, read_pieces, system_prompt
+from phasegate.prompts.assemble import PromptRequest, PromptSource, as_parts, assemble, read_pieces, system_prompt
 from phasegate.prompts.phrases import phrases
 from phasegate.prompts.skeletons import load_skeleton, skeletons_of
 from phasegate.prompts.stream import write_xml
 from phasegate.prompts.templates import load_system_template
-from phasegate.rules.budget import Kind, Piece
+from phasegate.rules.budget import Piece, PieceKind
 from phasegate.rules.phase import PHASES, Work, required_artifacts
 from phasegate.rules.prompt import UnifiedPrompt
 from phasegate.rules.workflow import WORKFLOWS
@@ -30,15 +30,17 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def request(root: Path, phase: str = "plan", budget: int | None = None, instructions: str = "Add login") -> Request:
-    return Request("CLAUDE", phase, instructions, root, PATHS, ("proposal.md", "specs/", "tasks.md"), budget)
+def request(
+    root: Path, phase: str = "plan", budget: int | None = None, instructions: str = "Add login"
+) -> PromptRequest:
+    return PromptRequest("CLAUDE", phase, instructions, root, PATHS, ("proposal.md", "specs/", "tasks.md"), budget)
 
 
 def twenty_files() -> list[Piece]:
     """Twenty context files of 3 to 6 kB, as source files are."""
     sources = [path.read_text(encoding="utf-8") for path in sorted(GOLDEN.glob("code-*.txt"))]
     pairs = [sources[number % len(sources)] + sources[(number + 3) % len(sources)] for number in range(20)]
-    return [Piece(Kind.FILE, f"src/file{number:02}", text) for number, text in enumerate(pairs)]
+    return [Piece(PieceKind.FILE, f"src/file{number:02}", text) for number, text in enumerate(pairs)]
 
 
 PLAN = (GOLDEN / "prose-markdown.txt").read_text(encoding="utf-8")
@@ -48,16 +50,22 @@ FINDINGS = "1. [major] plan.md, step 2\n   - Wrong: the session store has no exp
 @pytest.mark.demand("P3.b", "P3.c")
 def test_a_revision_round_shares_95_percent_of_the_first_rounds_bytes_as_prefix(project: Path) -> None:
     files = twenty_files()
-    role = Piece(Kind.ROLE, "agent-file.md", "You are the system designer.\n" * 20)
-    spec = Piece(Kind.ARTIFACT, "spec.md", PLAN)
+    role = Piece(PieceKind.ROLE, "agent-file.md", "You are the system designer.\n" * 20)
+    spec = Piece(PieceKind.ARTIFACT, "spec.md", PLAN)
     first = assemble(
         request(project, "challenge", 120_000, "Challenge phase 04-design, round 1"),
-        [role, *files, spec, Piece(Kind.REVISED, "plan.md", PLAN)],
+        [role, *files, spec, Piece(PieceKind.REVISED, "plan.md", PLAN)],
     )
     revised = PLAN.replace("Core Principles", "Core Principles, revised", 1)
     second = assemble(
         request(project, "challenge", 120_000, "Challenge phase 04-design, round 2"),
-        [role, *files, spec, Piece(Kind.REVISED, "plan.md", revised), Piece(Kind.FINDINGS, "findings-1.md", FINDINGS)],
+        [
+            role,
+            *files,
+            spec,
+            Piece(PieceKind.REVISED, "plan.md", revised),
+            Piece(PieceKind.FINDINGS, "findings-1.md", FINDINGS),
+        ],
     )
     one, two = first.prompt.to_xml().encode(), second.prompt.to_xml().encode()
     shared = next(place for place, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1])
@@ -67,7 +75,7 @@ def test_a_revision_round_shares_95_percent_of_the_first_rounds_bytes_as_prefix(
 
 @pytest.mark.demand("P3.c", "T3.b")
 def test_the_system_prompt_only_points_at_what_changes(project: Path) -> None:
-    pieces = [Piece(Kind.REVISED, "plan.md", "SECRET PLAN"), Piece(Kind.TASKS, "tasks.md", "SECRET TASKS")]
+    pieces = [Piece(PieceKind.REVISED, "plan.md", "SECRET PLAN"), Piece(PieceKind.TASKS, "tasks.md", "SECRET TASKS")]
     prompt = assemble(request(project, "implement"), pieces).prompt
     assert prompt.system_prompt is not None
     assert "SECRET" not in prompt.system_prompt
@@ -118,7 +126,7 @@ def test_a_prompt_from_which_nothing_is_missing_has_no_notes(project: Path) -> N
 @pytest.mark.demand("P4.a")
 @pytest.mark.parametrize("budget", [12_000, 20_000, 50_000, 100_000])
 def test_the_estimate_of_the_whole_prompt_keeps_to_the_budget(project: Path, budget: int) -> None:
-    hostile = [Piece(Kind.FILE, f"h{n}", "\u202e<&>\x00\n" * 400) for n in range(30)]
+    hostile = [Piece(PieceKind.FILE, f"h{n}", "\u202e<&>\x00\n" * 400) for n in range(30)]
     assembled = assemble(request(project, budget=budget), [*twenty_files(), *hostile])
     assert assembled.tokens <= budget
 
@@ -161,10 +169,10 @@ def test_hidden_characters_are_flagged_with_item_character_and_line(project: Pat
     text = "\ufeffif user:\n    admin = False \u202e# check\u2066\n"
     tagged = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
     pieces = [
-        Piece(Kind.FILE, "auth.py", text),
-        Piece(Kind.THOUGHT, None, "hi" + tagged),
-        Piece(Kind.FILE, "evil\u202e.py", "x"),
-        Piece(Kind.FILE, "fine.md", "👩\u200d💻 naïve façade — “quoted” 中文\n"),
+        Piece(PieceKind.FILE, "auth.py", text),
+        Piece(PieceKind.THOUGHT, None, "hi" + tagged),
+        Piece(PieceKind.FILE, "evil\u202e.py", "x"),
+        Piece(PieceKind.FILE, "fine.md", "👩\u200d💻 naïve façade — “quoted” 中文\n"),
     ]
     assembled = assemble(request(project), pieces)
     found = {(one.item, one.character, one.line) for one in assembled.hidden}
@@ -188,8 +196,8 @@ def test_the_streamed_prompt_is_the_assembled_one_byte_for_byte(project: Path) -
     sources = []
     for name, content in contents.items():
         (project / name).write_bytes(content)
-        sources.append(Source(Kind.ARTIFACT if name == "a.py" else Kind.FILE, name, project / name))
-    thought = Piece(Kind.THOUGHT, None, "hm")
+        sources.append(PromptSource(PieceKind.ARTIFACT if name == "a.py" else PieceKind.FILE, name, project / name))
+    thought = Piece(PieceKind.THOUGHT, None, "hm")
     out = BytesIO()
     hidden = write_xml(as_parts(request(project), sources, [thought]), out)
     assembled = assemble(request(project), [*read_pieces(sources, None), thought])
@@ -199,7 +207,7 @@ def test_the_streamed_prompt_is_the_assembled_one_byte_for_byte(project: Path) -
 
 @pytest.mark.demand("P7.a", "P7.b")
 def test_another_agent_gets_the_same_context(project: Path) -> None:
-    pieces = [Piece(Kind.ARTIFACT, "spec.md", "what the phase before wrote")]
+    pieces = [Piece(PieceKind.ARTIFACT, "spec.md", "what the phase before wrote")]
     prompts = [
         assemble(request(project)._replace(agent=agent), pieces).prompt for agent in ("CLAUDE", "GEMINI", "CODEX")
     ]

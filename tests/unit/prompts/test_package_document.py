@@ -9,11 +9,11 @@ import pytest
 from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import load, read
-from phasegate.prompts.package_writer import Plan, write
+from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.prompts.profiles import load_profile
 from phasegate.rules.planning import plan_packages, read_guidance
 from phasegate.rules.tasks import parse
-from phasegate.rules.work_package import Checks, Deliverables, problems
+from phasegate.rules.work_package import Deliverables, PackageChecks, problems
 from support.packages import LOGIN_FORM, LOGIN_REQUIREMENTS, login_plan, minimal
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "WP01.md"
@@ -180,7 +180,7 @@ Anything at all.
 @pytest.mark.demand("D2.d")
 def test_the_published_front_matter_is_read() -> None:
     package = load(PUBLISHED, "WP01.md")
-    assert package.checks == Checks(
+    assert package.checks == PackageChecks(
         test="npm test", lint="npm run lint", typecheck="npm run typecheck", coverage_min=80
     )
     assert package.deliverables.tests == ("src/components/__tests__/LoginForm.test.tsx",)
@@ -294,7 +294,7 @@ def test_packages_and_their_documents_are_made_from_the_tasks_of_a_plan() -> Non
     assert first.deliverables == Deliverables(("src/users.py", "src/passwords.py"), ("tests/test_users.py",))
     assert packages[1].deliverables.documentation == ("docs/form.md",)
     assert first.requirements == ("FR-AUTH-001", "FR-AUTH-002")
-    plan = Plan(created="now", base_branch="main", commands={}, requirement_texts=LOGIN_REQUIREMENTS)
+    plan = PackagePlan(created="now", base_branch="main", commands={}, requirement_texts=LOGIN_REQUIREMENTS)
     document = write(first, plan)
     for words in ("Keep users in a table.", "- [ ] Use the table", "**May add:** argon2", "**May NOT add:** ORMs"):
         assert words in document
@@ -326,7 +326,7 @@ def test_a_shared_package_says_who_does_what() -> None:
 
 @pytest.mark.demand("D9.a")
 def test_the_time_limit_is_told_as_it_is() -> None:
-    plan = Plan(created="now", base_branch="main", commands={}, timeout_s=600, review_cycles=3)
+    plan = PackagePlan(created="now", base_branch="main", commands={}, timeout_s=600, review_cycles=3)
     document = write(LOGIN_FORM, plan)
     assert "(600s = 10 min)" in document
     assert "At 90% (540s)" in document

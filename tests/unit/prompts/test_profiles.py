@@ -7,11 +7,11 @@ import re
 import pytest
 
 from phasegate.errors import ConfigError
-from phasegate.prompts.package_writer import Plan, write
+from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.prompts.profiles import all_profiles, load_profile
 from phasegate.rules.profile import commands_of, detect, files_asked
 from phasegate.rules.scope import LITTER, LOCK_FILES
-from phasegate.rules.work_package import PROFILES, Checks
+from phasegate.rules.work_package import PROFILES, PackageChecks
 from support.packages import login_plan, minimal
 
 # The Rust section of the dispatch specification, word for word.
@@ -57,7 +57,7 @@ cargo fmt --check # Formatting check
 
 @pytest.mark.demand("D2.e")
 def test_the_rust_profile_says_what_the_specification_says() -> None:
-    plan = Plan(
+    plan = PackagePlan(
         created="now",
         base_branch="main",
         commands={},
@@ -118,28 +118,28 @@ def test_only_commands_that_the_project_has_are_asked_for() -> None:
     scripts = '{"scripts": {"test": "vitest run", "lint": ""}}'
     root = {"package.json": scripts, "package-lock.json": ""}
     assert files_asked(profile) == {"package.json"}
-    assert commands_of(profile, root, Checks()) == {
+    assert commands_of(profile, root, PackageChecks()) == {
         "setup": "npm ci",
         "test": "npm run test",
         "coverage": "npm run test -- --coverage",
     }
-    assert "typecheck" in commands_of(profile, {**root, "tsconfig.json": ""}, Checks())
+    assert "typecheck" in commands_of(profile, {**root, "tsconfig.json": ""}, PackageChecks())
 
 
 @pytest.mark.demand("D8.i")
 def test_a_package_s_own_commands_come_first_and_an_empty_one_stays_empty() -> None:
     root = {"pyproject.toml": "[tool.ruff]\nline-length = 100\n[tool.mypy]\nstrict = true\n"}
     profile = load_profile("python")
-    assert commands_of(profile, root, Checks())["lint"] == "ruff check ."
-    found = commands_of(profile, root, Checks(lint="", test="make test"))
+    assert commands_of(profile, root, PackageChecks())["lint"] == "ruff check ."
+    found = commands_of(profile, root, PackageChecks(lint="", test="make test"))
     assert (found["lint"], found["test"], found["typecheck"]) == ("", "make test", "mypy .")
-    assert commands_of(None, root, Checks(test="make test")) == {"test": "make test"}
-    assert commands_of(None, root, Checks()) == {}
+    assert commands_of(None, root, PackageChecks(test="make test")) == {"test": "make test"}
+    assert commands_of(None, root, PackageChecks()) == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"scripts": []}', "[" * 100_000, '{"scripts": {"lint": null}}'])
 def test_a_file_that_cannot_be_read_has_no_commands(text: str) -> None:
-    assert "lint" not in commands_of(load_profile("typescript"), {"package.json": text}, Checks())
+    assert "lint" not in commands_of(load_profile("typescript"), {"package.json": text}, PackageChecks())
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -172,11 +172,11 @@ BUILDABLE = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "x"\n'
 def test_a_python_project_that_declares_no_dependencies_needs_no_setup(root: dict[str, str], installs: str) -> None:
     profile = load_profile("python")
     assert set(root) - {"setup.py"} <= files_asked(profile)
-    found = commands_of(profile, root, Checks()).get("setup", "")
+    found = commands_of(profile, root, PackageChecks()).get("setup", "")
     assert found.partition("pip install -q ")[2] == installs
 
 
 def test_the_tests_of_a_python_project_find_its_src_folder() -> None:
     profile = load_profile("python")
-    assert commands_of(profile, {"src": ""}, Checks())["test"] == "PYTHONPATH=src python3 -m pytest -q"
-    assert commands_of(profile, {"tests": ""}, Checks())["test"] == "python3 -m pytest -q"
+    assert commands_of(profile, {"src": ""}, PackageChecks())["test"] == "PYTHONPATH=src python3 -m pytest -q"
+    assert commands_of(profile, {"tests": ""}, PackageChecks())["test"] == "python3 -m pytest -q"

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from phasegate import ContextItem, TemplateNotFound, UnifiedPrompt, inject_variables, load_system_template, parse_answer
-from phasegate.prompts.assemble import Request, system_prompt
+from phasegate.prompts.assemble import PromptRequest, system_prompt
 from phasegate.prompts.templates import SHIPPED_FOLDER
 
 # System Prompt Templates
@@ -44,7 +44,7 @@ def test_variable_injection_during_template_loading(tmp_path: Path) -> None:
     template = tmp_path / "templates/system/CLAUDE-plan.md"
     template.parent.mkdir(parents=True)
     template.write_text("Project: {{PROJECT_CONTEXT}}.")
-    request = Request("CLAUDE", "plan", "Add login", tmp_path)
+    request = PromptRequest("CLAUDE", "plan", "Add login", tmp_path)
     assert "Context not provided" in system_prompt(request).text
     (tmp_path / "agentd").mkdir()
     (tmp_path / "agentd/project.md").write_text("Rust, axum, sqlx")

@@ -10,7 +10,7 @@ from phasegate import check_block, next_steps, resolve_display_name
 from phasegate.errors import ConfigError
 from phasegate.prompts.agent_files import due_section, shipped_files
 from phasegate.rules.agent_file import Section, read_agent_file
-from phasegate.rules.agent_role import Kind
+from phasegate.rules.agent_role import AgentKind
 from phasegate.rules.block import parse_status
 from phasegate.rules.workflow import WORKFLOWS
 
@@ -171,9 +171,9 @@ def test_every_block_in_a_shipped_section_is_valid() -> None:
     for file in shipped_files():
         parts = read_agent_file(file.text)
         blocks = FENCES.findall(due_section(parts, file.name).text)
-        kind = "status" if file.role.kind is Kind.SUB_AGENT else "next-steps"
+        kind = "status" if file.role.kind is AgentKind.SUB_AGENT else "next-steps"
         assert [check_block(block, kind) for block in blocks] == [[]] * len(blocks)
-        assert bool(blocks) != (file.role.kind is Kind.ORCHESTRATOR)
+        assert bool(blocks) != (file.role.kind is AgentKind.ORCHESTRATOR)
 
 
 @pytest.mark.demand("N10.h")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from phasegate.prompts.profiles import all_profiles
 from phasegate.prompts.quick_profiles import commands_in, has_toml_entry, kind_of
 from phasegate.rules.profile import commands_of, detect
-from phasegate.rules.work_package import Checks
+from phasegate.rules.work_package import PackageChecks
 
 TOOL = Path(__file__).parents[3] / "tools/quick_profiles.py"
 PROJECTS: dict[str, dict[str, str]] = {
@@ -46,7 +46,7 @@ def test_both_readings_find_the_same_kind_and_commands(name: str, tmp_path: Path
     profile, kind = detect(all_profiles(), files), kind_of(frozenset(files))
     assert (kind and kind.name) == (profile and profile.name)
     if kind is not None:
-        assert commands_in(str(tmp_path), frozenset(files), kind) == commands_of(profile, files, Checks())
+        assert commands_in(str(tmp_path), frozenset(files), kind) == commands_of(profile, files, PackageChecks())
 
 
 def test_the_shipped_file_is_made_from_the_profiles() -> None:

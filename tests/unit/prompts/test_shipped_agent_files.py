@@ -8,7 +8,7 @@ import pytest
 
 from phasegate.prompts.agent_files import ShippedFile, examine, shipped_files
 from phasegate.rules.agent_file import front_matter, read_agent_file
-from phasegate.rules.agent_role import Kind
+from phasegate.rules.agent_role import AgentKind
 from phasegate.rules.workflow import WORKFLOWS
 
 # The beginnings of the closing lines, as the interface specification quotes them; None: it ends without one.
@@ -67,7 +67,7 @@ def test_every_phase_of_every_workflow_has_one_agent() -> None:
 def test_each_sub_agent_names_its_orchestrator() -> None:
     for parent, names in SUB_AGENTS.items():
         assert {name for name, file in FILES.items() if file.role.parent == parent} == set(names)
-        assert FILES[parent].role.kind is Kind.SUB_ORCHESTRATOR
+        assert FILES[parent].role.kind is AgentKind.SUB_ORCHESTRATOR
 
 
 @pytest.mark.demand("N10.a")
@@ -82,7 +82,7 @@ def test_the_front_matter_says_who_it_is_and_when_to_use_it(file: ShippedFile) -
 @each_file
 def test_the_section_was_put_in_by_the_tool(file: ShippedFile) -> None:
     assert examine(file.text, file.name).findings == []
-    due = "PROMPT EMISSION PROTOCOL" if file.role.kind is Kind.ORCHESTRATOR else "SUGGESTED PROMPTS"
+    due = "PROMPT EMISSION PROTOCOL" if file.role.kind is AgentKind.ORCHESTRATOR else "SUGGESTED PROMPTS"
     own = [title for title in headings(file) if title in ("PROMPT EMISSION PROTOCOL", "SUGGESTED PROMPTS")]
     assert own == [due]
 
@@ -109,7 +109,7 @@ def test_the_orchestrators_protocol_stands_between_governance_and_progress() -> 
 
 @pytest.mark.demand("N10.c", "N10.d")
 def test_most_sub_agents_validate_themselves_and_all_end_with_their_status() -> None:
-    subs = [file for file in FILES.values() if file.role.kind is Kind.SUB_AGENT]
+    subs = [file for file in FILES.values() if file.role.kind is AgentKind.SUB_AGENT]
     assert all(file.text.endswith(".\n---\n```\n") for file in subs)
     validating = [file for file in subs if "SELF-VALIDATION" in headings(file)]
     assert len(subs) / 2 < len(validating) < len(subs)

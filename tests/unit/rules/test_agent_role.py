@@ -9,20 +9,20 @@ import pytest
 from phasegate.errors import ConfigError
 from phasegate.prompts.agent_files import role_of
 from phasegate.rules.agent_file import read_agent_file
-from phasegate.rules.agent_role import ANY_PHASE, Kind, Role, declared_role
+from phasegate.rules.agent_role import ANY_PHASE, AgentKind, Role, declared_role
 
 PHASES = ("01-requirements", "06-implementation")
 DECLARED = {
-    "phases: [01-requirements, 06-implementation]": Role(Kind.PHASE_AGENT, PHASES),
-    "phases: ['01-requirements', \"06-implementation\"]  # two": Role(Kind.PHASE_AGENT, PHASES),
-    "phases:\n  - 01-requirements\n  # why\n  - 06-implementation\nmodel: x\n": Role(Kind.PHASE_AGENT, PHASES),
-    "tools:\n  - Bash\nphases:\n- 01-requirements\n- 06-implementation": Role(Kind.PHASE_AGENT, PHASES),
-    "role: orchestrator": Role(Kind.ORCHESTRATOR),
-    "role: sub-orchestrator\nphases: [02-tracing]": Role(Kind.SUB_ORCHESTRATOR, ("02-tracing",)),
-    "role: sub-orchestrator": Role(Kind.SUB_ORCHESTRATOR),
-    "role: sub-orchestrator\nname: discover-orchestrator": Role(Kind.SUB_ORCHESTRATOR, outside_workflows=True),
-    "role: sub-agent\nparent: p\ntask: 'Risk assessment'": Role(Kind.SUB_AGENT, (), "p", "Risk assessment"),
-    "role: Senior engineer\nphases: [02-tracing]": Role(Kind.PHASE_AGENT, ("02-tracing",)),
+    "phases: [01-requirements, 06-implementation]": Role(AgentKind.PHASE_AGENT, PHASES),
+    "phases: ['01-requirements', \"06-implementation\"]  # two": Role(AgentKind.PHASE_AGENT, PHASES),
+    "phases:\n  - 01-requirements\n  # why\n  - 06-implementation\nmodel: x\n": Role(AgentKind.PHASE_AGENT, PHASES),
+    "tools:\n  - Bash\nphases:\n- 01-requirements\n- 06-implementation": Role(AgentKind.PHASE_AGENT, PHASES),
+    "role: orchestrator": Role(AgentKind.ORCHESTRATOR),
+    "role: sub-orchestrator\nphases: [02-tracing]": Role(AgentKind.SUB_ORCHESTRATOR, ("02-tracing",)),
+    "role: sub-orchestrator": Role(AgentKind.SUB_ORCHESTRATOR),
+    "role: sub-orchestrator\nname: discover-orchestrator": Role(AgentKind.SUB_ORCHESTRATOR, outside_workflows=True),
+    "role: sub-agent\nparent: p\ntask: 'Risk assessment'": Role(AgentKind.SUB_AGENT, (), "p", "Risk assessment"),
+    "role: Senior engineer\nphases: [02-tracing]": Role(AgentKind.PHASE_AGENT, ("02-tracing",)),
     "description: phases: [01-x]": None,
     "  role: orchestrator": None,
     "metadata:\n  - 01-requirements": None,
@@ -61,16 +61,16 @@ def test_a_mistake_in_the_front_matter_is_an_error_that_says_what_to_write(text:
 @pytest.mark.demand("N10.m")
 def test_a_file_that_declares_nothing_is_known_by_its_name_then_by_its_headings() -> None:
     plain = read_agent_file("# ROLE\n\ntext\n")
-    assert role_of(plain, "03-system-designer") == Role(Kind.PHASE_AGENT, ("04-design",))
-    assert role_of(plain, "risk-assessor").kind is Kind.SUB_AGENT
+    assert role_of(plain, "03-system-designer") == Role(AgentKind.PHASE_AGENT, ("04-design",))
+    assert role_of(plain, "risk-assessor").kind is AgentKind.SUB_AGENT
     assert role_of(plain, "my-own") == ANY_PHASE
     leader = read_agent_file("# CONSTITUTIONAL GOVERNANCE\n\n# PROGRESS TRACKING (TASK LIST)\n")
-    assert role_of(leader, "my-own").kind is Kind.ORCHESTRATOR
+    assert role_of(leader, "my-own").kind is AgentKind.ORCHESTRATOR
 
 
 def test_what_a_file_declares_wins_over_its_name() -> None:
     file = read_agent_file("---\nphases: [02-tracing]\n---\n")
-    assert role_of(file, "risk-assessor") == Role(Kind.PHASE_AGENT, ("02-tracing",))
+    assert role_of(file, "risk-assessor") == Role(AgentKind.PHASE_AGENT, ("02-tracing",))
 
 
 @pytest.mark.parametrize("mark", [">", "|", ">-"])

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.rules.budget import Fitted, Kind, Piece, fit, item_tokens, shorten
+from phasegate.rules.budget import Fitted, Piece, PieceKind, fit, item_tokens, shorten
 from support import any_text
 
 MARKER = "\n[cut after line {line}: {shown} of {total} bytes of {name}]\n"
 LINE = "a line of some words\n"
 
 
-def piece(kind: Kind, name: str, lines: int) -> Piece:
+def piece(kind: PieceKind, name: str, lines: int) -> Piece:
     return Piece(kind, name, LINE * lines)
 
 
@@ -23,8 +23,11 @@ def names(fitted: Fitted) -> list[str | None]:
 
 @pytest.mark.demand("P3.c", "P3.b", "P4.a")
 def test_when_all_fit_all_go_in_and_what_changes_comes_last() -> None:
-    pieces = [piece(kind, kind.name, 2) for kind in (Kind.FINDINGS, Kind.THOUGHT, Kind.TASKS, Kind.ARTIFACT)]
-    pieces += [piece(kind, kind.name, 2) for kind in (Kind.REVISED, Kind.FILE, Kind.ROLE)]
+    pieces = [
+        piece(kind, kind.name, 2)
+        for kind in (PieceKind.FINDINGS, PieceKind.THOUGHT, PieceKind.TASKS, PieceKind.ARTIFACT)
+    ]
+    pieces += [piece(kind, kind.name, 2) for kind in (PieceKind.REVISED, PieceKind.FILE, PieceKind.ROLE)]
     fitted = fit(pieces, 10_000, MARKER)
     assert names(fitted) == ["ROLE", "FILE", "ARTIFACT", "THOUGHT", "REVISED", "TASKS", "FINDINGS"]
     assert (fitted.cut, fitted.left_out) == ((), ())
@@ -32,8 +35,8 @@ def test_when_all_fit_all_go_in_and_what_changes_comes_last() -> None:
 
 @pytest.mark.demand("P4.a")
 def test_findings_tasks_and_revised_documents_come_before_files() -> None:
-    important = [piece(kind, kind.name, 10) for kind in (Kind.FINDINGS, Kind.TASKS, Kind.REVISED)]
-    files = [piece(Kind.FILE, f"file{number}", 200) for number in range(5)]
+    important = [piece(kind, kind.name, 10) for kind in (PieceKind.FINDINGS, PieceKind.TASKS, PieceKind.REVISED)]
+    files = [piece(PieceKind.FILE, f"file{number}", 200) for number in range(5)]
     cost = sum(item_tokens(one.item) for one in important)
     fitted = fit([*files, *important], cost + 50, MARKER)
     assert names(fitted) == ["REVISED", "TASKS", "FINDINGS"]
@@ -42,13 +45,13 @@ def test_findings_tasks_and_revised_documents_come_before_files() -> None:
 
 @pytest.mark.demand("P4.a")
 def test_the_stated_order_of_priorities() -> None:
-    ranked = sorted(Kind, key=lambda kind: kind.value.priority)
+    ranked = sorted(PieceKind, key=lambda kind: kind.value.priority)
     assert [kind.name for kind in ranked] == ["FINDINGS", "TASKS", "REVISED", "ROLE", "ARTIFACT", "FILE", "THOUGHT"]
 
 
 @pytest.mark.demand("P4.b")
 def test_a_piece_that_is_cut_says_so_at_the_place_of_the_cut() -> None:
-    fitted = fit([piece(Kind.FILE, "big.py", 1_000)], 1_500, MARKER)
+    fitted = fit([piece(PieceKind.FILE, "big.py", 1_000)], 1_500, MARKER)
     [item] = fitted.items
     [cut] = fitted.cut
     head, _, note = item.content.partition("\n[cut")
@@ -59,7 +62,7 @@ def test_a_piece_that_is_cut_says_so_at_the_place_of_the_cut() -> None:
 
 @pytest.mark.demand("P4.a")
 def test_one_giant_leaves_room_for_the_others() -> None:
-    pieces = [piece(Kind.FILE, "giant", 100_000), piece(Kind.FILE, "small", 5)]
+    pieces = [piece(PieceKind.FILE, "giant", 100_000), piece(PieceKind.FILE, "small", 5)]
     fitted = fit(pieces, 4_000, MARKER)
     assert names(fitted) == ["giant", "small"]
     assert [cut.name for cut in fitted.cut] == ["giant"]
@@ -67,15 +70,15 @@ def test_one_giant_leaves_room_for_the_others() -> None:
 
 @pytest.mark.demand("P4.b")
 def test_a_single_line_without_end_is_cut_inside_the_line() -> None:
-    fitted = fit([Piece(Kind.FILE, "min.js", "x=1;" * 100_000)], 1_000, MARKER)
+    fitted = fit([Piece(PieceKind.FILE, "min.js", "x=1;" * 100_000)], 1_000, MARKER)
     assert 300 < fitted.tokens <= 1_000
     assert fitted.cut[0].shown_bytes > 100
 
 
 @pytest.mark.demand("P4.b")
 def test_what_was_never_read_counts_as_cut_or_left_out() -> None:
-    half = Piece(Kind.FILE, "half", LINE * 20, unread_bytes=1_000_000)
-    unread = Piece(Kind.FILE, "unread", "", unread_bytes=5)
+    half = Piece(PieceKind.FILE, "half", LINE * 20, unread_bytes=1_000_000)
+    unread = Piece(PieceKind.FILE, "unread", "", unread_bytes=5)
     fitted = fit([half, unread], 10_000, MARKER)
     assert [(cut.name, cut.total_bytes) for cut in fitted.cut] == [("half", 1_000_000 + 20 * len(LINE))]
     assert fitted.left_out == ("unread",)
@@ -83,8 +86,8 @@ def test_what_was_never_read_counts_as_cut_or_left_out() -> None:
 
 @pytest.mark.demand("P3.b")
 def test_while_the_changing_part_grows_the_lasting_part_is_cut_in_the_same_place() -> None:
-    files = [piece(Kind.FILE, f"file{number}", 40) for number in range(20)]
-    rounds = [fit([*files, piece(Kind.FINDINGS, "findings", size)], 5_000, MARKER) for size in (0, 5, 40)]
+    files = [piece(PieceKind.FILE, f"file{number}", 40) for number in range(20)]
+    rounds = [fit([*files, piece(PieceKind.FINDINGS, "findings", size)], 5_000, MARKER) for size in (0, 5, 40)]
     lasting = [[item for item in fitted.items if item.name != "findings"] for fitted in rounds]
     assert rounds[0].left_out
     assert lasting[0] == lasting[1] == lasting[2]
@@ -92,14 +95,16 @@ def test_while_the_changing_part_grows_the_lasting_part_is_cut_in_the_same_place
 
 @pytest.mark.demand("P4.a")
 def test_without_a_limit_everything_goes_in() -> None:
-    assert fit([piece(Kind.FILE, "big", 10_000)], None, MARKER).cut == ()
+    assert fit([piece(PieceKind.FILE, "big", 10_000)], None, MARKER).cut == ()
 
 
 def test_too_little_of_a_text_is_not_worth_showing() -> None:
     assert shorten("x", LINE * 100, 0, 100, MARKER) is None
 
 
-pieces = st.builds(Piece, st.sampled_from(Kind), st.none() | any_text.text, any_text.text, st.sampled_from([0, 0, 9]))
+pieces = st.builds(
+    Piece, st.sampled_from(PieceKind), st.none() | any_text.text, any_text.text, st.sampled_from([0, 0, 9])
+)
 
 
 @pytest.mark.demand("P4.a", "P4.c")

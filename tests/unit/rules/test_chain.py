@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from phasegate.rules.chain import Break, Entry, Head, Link, encode, entry_hash, first_break, origin
+from phasegate.rules.chain import Break, ChainEntry, Head, Link, encode, entry_hash, first_break, origin
 
 START = origin("store")
 
@@ -16,7 +16,7 @@ def chain(length: int) -> list[Link]:
     links: list[Link] = []
     previous = START
     for position in range(1, length + 1):
-        entry = Entry(position, "001-login", position, "2026-03-01T10:15:34Z", "noted", b'{"n":%d}' % position)
+        entry = ChainEntry(position, "001-login", position, "2026-03-01T10:15:34Z", "noted", b'{"n":%d}' % position)
         previous = entry_hash(previous, entry)
         links.append(Link(entry, previous))
     return links
@@ -28,7 +28,7 @@ def head_of(links: list[Link]) -> Head:
 
 @pytest.mark.demand("D13.f")
 def test_the_hash_is_sha256_over_every_field_behind_its_length() -> None:
-    entry = Entry(7, "001-login", 3, "2026-03-01T10:15:34Z", "noted", b"{}")
+    entry = ChainEntry(7, "001-login", 3, "2026-03-01T10:15:34Z", "noted", b"{}")
     fields = [b"phasegate domain chain 1", b"ab", b"7", b"001-login", b"3", b"2026-03-01T10:15:34Z", b"noted", b"{}"]
     by_hand = b"".join(struct.pack(">Q", len(field)) + field for field in fields)
     assert entry_hash("ab", entry) == hashlib.sha256(by_hand).hexdigest()

@@ -7,15 +7,15 @@ import itertools
 import pytest
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.gate import Demands, Evidence, Outcome, judge_gate
+from phasegate.rules.gate import Demands, GateEvidence, GateOutcome, judge_gate
 
 DEMANDS = Demands(artifacts=("spec.md", "proposal.md"), commands=("test", "lint"))
-COMPLETE = Evidence(frozenset(DEMANDS.artifacts), {"test": True, "lint": True}, Verdict.PASS)
+COMPLETE = GateEvidence(frozenset(DEMANDS.artifacts), {"test": True, "lint": True}, Verdict.PASS)
 
 
 @pytest.mark.demand("W3.b")
 def test_a_gate_passes_when_documents_commands_and_verdict_agree() -> None:
-    assert judge_gate(DEMANDS, COMPLETE).outcome is Outcome.PASSED
+    assert judge_gate(DEMANDS, COMPLETE).outcome is GateOutcome.PASSED
 
 
 @pytest.mark.demand("W3.f", "W3.b")
@@ -24,19 +24,21 @@ def test_only_complete_evidence_passes_a_gate() -> None:
     documents = [frozenset(names) for size in range(3) for names in itertools.combinations(DEMANDS.artifacts, size)]
     results = [{}, {"test": True}, {"test": True, "lint": False}, {"test": False, "lint": True}, COMPLETE.commands]
     every = itertools.product(documents, results, [None, *Verdict])
-    passed = [Evidence(*case) for case in every if judge_gate(DEMANDS, Evidence(*case)).outcome is Outcome.PASSED]
+    passed = [
+        GateEvidence(*case) for case in every if judge_gate(DEMANDS, GateEvidence(*case)).outcome is GateOutcome.PASSED
+    ]
     assert passed == [COMPLETE]
 
 
 @pytest.mark.demand("W3.f")
 def test_no_verdict_overrides_a_failed_command() -> None:
-    result = judge_gate(DEMANDS, Evidence(COMPLETE.artifacts, {"test": False, "lint": True}, Verdict.PASS))
-    assert (result.outcome, result.reasons) == (Outcome.FAILED, ("test failed",))
+    result = judge_gate(DEMANDS, GateEvidence(COMPLETE.artifacts, {"test": False, "lint": True}, Verdict.PASS))
+    assert (result.outcome, result.reasons) == (GateOutcome.FAILED, ("test failed",))
 
 
 @pytest.mark.demand("W3.b")
 def test_the_reasons_come_in_the_order_of_the_checks() -> None:
-    result = judge_gate(DEMANDS, Evidence(frozenset({"spec.md"}), {"test": False}, Verdict.NEEDS_CHANGES))
+    result = judge_gate(DEMANDS, GateEvidence(frozenset({"spec.md"}), {"test": False}, Verdict.NEEDS_CHANGES))
     assert result.reasons == (
         "proposal.md is missing",
         "test failed",
@@ -48,23 +50,23 @@ def test_the_reasons_come_in_the_order_of_the_checks() -> None:
 @pytest.mark.demand("W3.g")
 @pytest.mark.parametrize("verdict", [Verdict.REJECTED, Verdict.MAJOR_ISSUES])
 def test_a_rejection_stops_for_a_person(verdict: Verdict) -> None:
-    evidence = Evidence(COMPLETE.artifacts, COMPLETE.commands, verdict)
-    assert judge_gate(DEMANDS, evidence).outcome is Outcome.BLOCKED
+    evidence = GateEvidence(COMPLETE.artifacts, COMPLETE.commands, verdict)
+    assert judge_gate(DEMANDS, evidence).outcome is GateOutcome.BLOCKED
 
 
 @pytest.mark.demand("W3.c")
 @pytest.mark.parametrize("verdict", [Verdict.NEEDS_REVISION, Verdict.NEEDS_CHANGES, None])
 def test_a_requested_change_fails_the_gate(verdict: Verdict | None) -> None:
-    evidence = Evidence(COMPLETE.artifacts, COMPLETE.commands, verdict)
-    assert judge_gate(DEMANDS, evidence).outcome is Outcome.FAILED
+    evidence = GateEvidence(COMPLETE.artifacts, COMPLETE.commands, verdict)
+    assert judge_gate(DEMANDS, evidence).outcome is GateOutcome.FAILED
 
 
 def test_a_gate_without_a_critic_needs_no_verdict_but_heeds_one() -> None:
     demands = Demands(verdict=False)
-    assert judge_gate(demands, Evidence()).outcome is Outcome.PASSED
-    assert judge_gate(demands, Evidence(verdict=Verdict.NEEDS_CHANGES)).outcome is Outcome.FAILED
+    assert judge_gate(demands, GateEvidence()).outcome is GateOutcome.PASSED
+    assert judge_gate(demands, GateEvidence(verdict=Verdict.NEEDS_CHANGES)).outcome is GateOutcome.FAILED
 
 
 def test_truthy_is_not_true() -> None:
-    evidence = Evidence(COMPLETE.artifacts, {"test": 1, "lint": True}, Verdict.PASS)  # type: ignore[dict-item]
-    assert judge_gate(DEMANDS, evidence).outcome is Outcome.FAILED
+    evidence = GateEvidence(COMPLETE.artifacts, {"test": 1, "lint": True}, Verdict.PASS)  # type: ignore[dict-item]
+    assert judge_gate(DEMANDS, evidence).outcome is GateOutcome.FAILED

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from phasegate import check_block
 from phasegate.rules.menu import (
     ENTRIES,
-    Entry,
+    MenuEntry,
     Scenario,
     choice_of,
     headline,
@@ -94,14 +94,14 @@ def test_a_box_has_straight_sides_and_fits_a_terminal(title: str, labels: list[s
 
 @given(answer=st.text())
 def test_an_answer_is_the_number_of_an_entry_or_nothing(answer: str) -> None:
-    entries = [Entry(str(number), ("x",)) for number in range(1, 4)]
+    entries = [MenuEntry(str(number), ("x",)) for number in range(1, 4)]
     chosen = choice_of(answer, entries)
     assert chosen is None or chosen.label == answer.strip()
 
 
 @pytest.mark.parametrize("answer", ["0", "4", "-1", "1.0", "\u0661", "1 2", "01", "q", "", "9" * 5000])
 def test_a_wrong_answer_chooses_nothing(answer: str) -> None:
-    assert choice_of(answer, [Entry("a", ("x",))] * 3) is None
+    assert choice_of(answer, [MenuEntry("a", ("x",))] * 3) is None
 
 
 CODE = {"main.py": True, "Makefile": True, "README.md": False, "LICENSE": False, ".env.py": False, "A.TXT": False}

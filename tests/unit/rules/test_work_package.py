@@ -6,8 +6,8 @@ import pytest
 
 from phasegate.rules.dependencies import needs, overlapping, plan_problems, ready, waves
 from phasegate.rules.work_package import (
-    Checks,
     Deliverables,
+    PackageChecks,
     State,
     WorkPackage,
     problems,
@@ -123,9 +123,9 @@ def test_ordinary_entries_are_sound(entry: str) -> None:
         ({"descriptions": {"src/x.py": "?"}}, "descriptions: describes 'src/x.py'"),
         ({"num_agents": 0}, "num_agents"),
         ({"num_agents": 17}, "num_agents"),
-        ({"checks": Checks(coverage_min=101)}, "coverage_min"),
-        ({"checks": Checks(coverage_min=float("nan"))}, "coverage_min"),
-        ({"checks": Checks(test="a\nb")}, "checks.test: must be one line"),
+        ({"checks": PackageChecks(coverage_min=101)}, "coverage_min"),
+        ({"checks": PackageChecks(coverage_min=float("nan"))}, "coverage_min"),
+        ({"checks": PackageChecks(test="a\nb")}, "checks.test: must be one line"),
         ({"title": " "}, "title: is missing"),
         ({"title": "a\x1b[2Jb"}, "title: must be one line"),
         ({"title": "a\ud800b"}, "title: must be one line"),

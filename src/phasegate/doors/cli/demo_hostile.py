@@ -17,7 +17,7 @@ from phasegate.doors.cli.render import printable
 from phasegate.engine.dispatch import Report, dispatch
 from phasegate.engine.packages import HAPPENED, find_package, load_documents, read_package_event
 from phasegate.engine.project import Project, opened_store
-from phasegate.prompts.package_writer import Plan, write
+from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.record.audit import verify
 from phasegate.record.store import Store
 from phasegate.rules.package_run import Validated
@@ -111,7 +111,7 @@ def _document(stranger: Stranger) -> str:
         file_scope=(stranger.file, *tests),
         deliverables=Deliverables(code=(stranger.file,), tests=tests),
     )
-    return write(package, Plan(created="", base_branch=f"feat/{SLUG}", commands={"test": "python3 -m unittest"}))
+    return write(package, PackagePlan(created="", base_branch=f"feat/{SLUG}", commands={"test": "python3 -m unittest"}))
 
 
 def _forge(project: Project) -> Claim:

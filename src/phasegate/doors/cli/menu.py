@@ -12,7 +12,7 @@ import click
 from phasegate.config.layers import find_place
 from phasegate.doors.cli.render import current_folder
 from phasegate.record.state_file import find_state, read_state
-from phasegate.rules.menu import ENTRIES, ROOT, Entry, choice_of, headline, is_code, render_box, scenario_of
+from phasegate.rules.menu import ENTRIES, ROOT, MenuEntry, choice_of, headline, is_code, render_box, scenario_of
 
 _TRIES = 5
 _LONGEST_ANSWER_BYTES = 10_000
@@ -41,7 +41,7 @@ def offer() -> int:
         raise
 
 
-def _lead_on(entries: tuple[Entry, ...], root: str) -> int:
+def _lead_on(entries: tuple[MenuEntry, ...], root: str) -> int:
     for _ in range(_TRIES):
         answer = _asked(f"Choose 1-{len(entries)}, or q to leave: ")
         if answer in _LEAVE:
@@ -54,7 +54,7 @@ def _lead_on(entries: tuple[Entry, ...], root: str) -> int:
     return 2
 
 
-def _carry_out(entry: Entry, root: str) -> int:
+def _carry_out(entry: MenuEntry, root: str) -> int:
     command = [part.replace(ROOT, root) for part in entry.command]
     if entry.question:
         answer = _asked(f"{entry.question}: ")

@@ -14,12 +14,12 @@ from phasegate.config import load
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, read_input
 from phasegate.errors import ConfigError
-from phasegate.prompts.assemble import Assembled, Request, Source, as_parts, assemble, read_pieces
+from phasegate.prompts.assemble import Assembled, PromptRequest, PromptSource, as_parts, assemble, read_pieces
 from phasegate.prompts.stream import write_xml
 from phasegate.prompts.templates import project_root
 from phasegate.record.location import locate, main_tree
 from phasegate.rules.artifact_path import require_slug
-from phasegate.rules.budget import Cut, Kind, Piece
+from phasegate.rules.budget import Cut, Piece, PieceKind
 from phasegate.rules.hidden import Hidden, shown_name
 from phasegate.rules.phase import required_artifacts
 from phasegate.rules.template import prefix_of
@@ -79,7 +79,7 @@ def show(
     documents = _documents(phase, workflow_phase)
     root = project_root()
     paths = load(main_tree(root), os.environ).config.paths
-    request = Request(
+    request = PromptRequest(
         prefix_of(agent),
         phase,
         text,
@@ -90,9 +90,9 @@ def show(
         project_file=paths.project,
         templates=paths.templates,
     )
-    sources = [Source(Kind.FILE, _as_utf8(name), Path(name)) for name in files]
-    sources += [Source(Kind.ARTIFACT, _as_utf8(name), Path(name)) for name in artifacts]
-    pieces = [Piece(Kind.THOUGHT, None, _as_utf8(thought)) for thought in thoughts]
+    sources = [PromptSource(PieceKind.FILE, _as_utf8(name), Path(name)) for name in files]
+    sources += [PromptSource(PieceKind.ARTIFACT, _as_utf8(name), Path(name)) for name in artifacts]
+    pieces = [Piece(PieceKind.THOUGHT, None, _as_utf8(thought)) for thought in thoughts]
     if budget is None and not as_json:
         hidden = write_xml(as_parts(request, sources, pieces), sys.stdout.buffer)
         _end_line()

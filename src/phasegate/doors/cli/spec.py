@@ -8,7 +8,7 @@ import click
 
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, show
-from phasegate.rules.feature import Placed, Report
+from phasegate.rules.feature import FeatureReport, Placed
 
 
 @click.group(cls=Group)
@@ -36,7 +36,7 @@ def check(path: Path, as_json: bool) -> int:
     return 1 if report.findings else 0
 
 
-def _counts(report: Report) -> dict[str, object]:
+def _counts(report: FeatureReport) -> dict[str, object]:
     return {
         "findings": report.findings,
         "notes": report.notes,
@@ -46,7 +46,7 @@ def _counts(report: Report) -> dict[str, object]:
     }
 
 
-def _lines(report: Report) -> list[str]:
+def _lines(report: FeatureReport) -> list[str]:
     lines = [_line(found) for found in report.findings] + [f"{_line(note)} (note)" for note in report.notes]
     counts = f"{report.requirements} requirements, {report.tasks} tasks, {report.packages} work packages"
     return [*lines, f"{len(report.findings)} findings in {counts}" if report.findings else f"no findings in {counts}"]

@@ -27,7 +27,7 @@ from phasegate.prompts.templates import (
 )
 from phasegate.record.location import main_tree
 from phasegate.rules.template import AgentPhase, metadata, name_of_file, prefix_of
-from phasegate.rules.template_lint import Finding, lint
+from phasegate.rules.template_lint import TemplateFinding, lint
 
 
 @click.group(cls=Group)
@@ -114,14 +114,18 @@ def _files(paths: list[Path], named: bool) -> Iterator[Path]:
             yield path
 
 
-def _findings(path: Path) -> list[Finding]:
+def _findings(path: Path) -> list[TemplateFinding]:
     name = name_of_file(path.name)
     if name is None:
-        return [Finding(1, "bad-name", f"the name is not [AGENT]-[PHASE].md, with a phase of {', '.join(AgentPhase)}")]
+        return [
+            TemplateFinding(
+                1, "bad-name", f"the name is not [AGENT]-[PHASE].md, with a phase of {', '.join(AgentPhase)}"
+            )
+        ]
     try:
         return lint(name.phase, read_template(path))
     except TemplateRefused as error:
-        return [Finding(1, "refused", error.message)]
+        return [TemplateFinding(1, "refused", error.message)]
 
 
 @template.command("metadata")

@@ -20,7 +20,7 @@ from phasegate.engine.project import Project, open_project, opened_store
 from phasegate.engine.watching import following
 from phasegate.record.store import Store
 from phasegate.rules.feature_state import Feature
-from phasegate.rules.gate import Outcome
+from phasegate.rules.gate import GateOutcome
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.ordering import By
 from phasegate.rules.telling import standing_lines
@@ -64,7 +64,7 @@ def gate(feature: str | None, as_json: bool) -> int:
         teller = Teller(quiet=as_json)
         with following(store, slug, teller):
             after, result = orders.check_gate(project, store, slug)
-        passed = after.workflow.stage is Stage.GATE_PASSED or result.outcome is Outcome.PASSED
+        passed = after.workflow.stage is Stage.GATE_PASSED or result.outcome is GateOutcome.PASSED
         outcome = "passed" if passed else "failed"
         reasons = () if passed else result.reasons
         if as_json:
