@@ -23,7 +23,10 @@ def claimed(
     duration_s: float | None = None,
 ) -> Response:
     return Response(
-        *("job", "WP01", True, "completed"),
+        job_id="job",
+        wp_id="WP01",
+        success=True,
+        status="completed",
         commits=tuple(ReportedCommit(*commit) for commit in commits),
         artifacts=Artifacts(files_created, test_coverage, lint_status),
         duration_seconds=duration_s,
