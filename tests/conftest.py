@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +13,8 @@ _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 settings.register_profile("default", max_examples=150, deadline=None, derandomize=True, suppress_health_check=_QUIET)
 settings.register_profile("nightly", max_examples=10_000, deadline=None, suppress_health_check=_QUIET)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+# `python3` is an interpreter here, not a version manager's script that starts ten programs to find one.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.base_prefix) / "bin"), os.environ["PATH"]])
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
