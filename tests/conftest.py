@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -15,6 +16,8 @@ settings.register_profile("nightly", max_examples=10_000, deadline=None, suppres
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # `python3` is an interpreter here, not a version manager's script that starts ten programs to find one.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.base_prefix) / "bin"), os.environ["PATH"]])
+# Who starts the tests in the background leaves Ctrl-C ignored, for every program that they start as well.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
