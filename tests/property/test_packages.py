@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from phasegate.prompts.front_matter import read_document, read_yaml
 from phasegate.prompts.package_reader import read
 from phasegate.prompts.package_writer import write
-from phasegate.rules.cycles import find_cycles
-from phasegate.rules.dependencies import needs, overlapping, waves
+from phasegate.rules.dependencies import find_cycles, needs, overlapping, waves
 from phasegate.rules.document_lines import squeeze
-from phasegate.rules.front_matter import Malformed
 from phasegate.rules.planning import plan_packages
 from phasegate.rules.scope import Scope
 from phasegate.rules.spec_annotations import read_spec
 from phasegate.rules.tasks import Task, parse
 from phasegate.rules.work_package import WorkPackage, problems, split
+from phasegate.rules.yaml_nodes import Malformed
 from support.packages import LINES, PATHS, login_plan, work_packages
 from support.task_lists import render
 

@@ -11,7 +11,7 @@ from phasegate.engine.context_documents import ContextDocument, context_document
 from phasegate.engine.job_end import Assigned
 from phasegate.engine.staffing import Member, member_for
 from phasegate.engine.workplace import Workplace
-from phasegate.prompts.instructions import instructions, note
+from phasegate.prompts.shipped_words import instructions, note
 from phasegate.rules.budget import Piece, PieceKind
 from phasegate.rules.package_run import Action, Run, Step
 from phasegate.workspace.commit_log import diff_text

@@ -12,7 +12,7 @@ from phasegate.checks.evidence import Evidence
 from phasegate.engine.job_end import Assigned, Ended
 from phasegate.engine.validation import Checker
 from phasegate.engine.workplace import Workplace
-from phasegate.prompts.instructions import note
+from phasegate.prompts.shipped_words import note
 from phasegate.record.rows import Event
 from phasegate.rules.result import Response
 from phasegate.workspace.changes import TooMuch, observe

@@ -13,7 +13,7 @@ from phasegate.prompts.feature_folder import Unreadable, read_text
 from phasegate.prompts.front_matter import read_document
 from phasegate.rules.audience import select
 from phasegate.rules.budget import Piece, PieceKind
-from phasegate.rules.front_matter import Malformed
+from phasegate.rules.yaml_nodes import Malformed
 
 OF_THE_FEATURE = (
     *("proposal.md", "spec.md", "impact-analysis.md", "trace-analysis.md", "architecture.md", "plan.md"),

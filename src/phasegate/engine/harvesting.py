@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from phasegate.engine.job_end import MOST_NAMED
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
-from phasegate.prompts.instructions import note
+from phasegate.prompts.shipped_words import note
 from phasegate.rules.package_run import Harvested
 from phasegate.rules.scope import Scope, Violation, changed_lock_files, judge
 from phasegate.rules.visible_text import visible

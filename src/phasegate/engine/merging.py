@@ -6,7 +6,7 @@ from phasegate.engine.harvesting import named
 from phasegate.engine.validation import Checker, failures_of
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
-from phasegate.prompts.instructions import note
+from phasegate.prompts.shipped_words import note
 from phasegate.record.lock import repository_lock
 from phasegate.rules.package_run import Merged, NotMerged
 from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge

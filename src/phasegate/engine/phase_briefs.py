@@ -11,7 +11,7 @@ from phasegate.engine.feature_branch import Branch
 from phasegate.engine.job_end import Assigned
 from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member
-from phasegate.prompts.instructions import instructions, note
+from phasegate.prompts.shipped_words import instructions, note
 from phasegate.rules.budget import Piece, PieceKind
 from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.phase import Work

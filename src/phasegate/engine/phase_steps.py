@@ -19,7 +19,7 @@ from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member, clock, member_for
 from phasegate.engine.work_journal import WorkJournal
 from phasegate.errors import Interrupted, StateConflict
-from phasegate.prompts.reports import report
+from phasegate.prompts.shipped_words import report
 from phasegate.record.row_events import job_started
 from phasegate.record.rows import Job as Row
 from phasegate.record.store import Store

@@ -12,13 +12,12 @@ from phasegate.engine.project import Project
 from phasegate.engine.validation import profile_of, root_texts
 from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_document, read_yaml
-from phasegate.prompts.instructions import note
 from phasegate.prompts.package_writer import PackagePlan, write
+from phasegate.prompts.shipped_words import note
 from phasegate.record.store import Store
 from phasegate.rules.dependencies import plan_problems
 from phasegate.rules.feature_events import Planned
 from phasegate.rules.feature_state import Feature
-from phasegate.rules.front_matter import Malformed
 from phasegate.rules.phase import TASKS
 from phasegate.rules.planning import plan_packages, read_guidance
 from phasegate.rules.profile import Profile, commands_of
@@ -26,6 +25,7 @@ from phasegate.rules.spec_annotations import read_spec
 from phasegate.rules.tasks import TaskList, parse
 from phasegate.rules.work_package import Deliverables, PackageChecks, WorkPackage
 from phasegate.rules.workflow import gate_name
+from phasegate.rules.yaml_nodes import Malformed
 
 DOCUMENTS = ("spec.md", "plan.md", "architecture.md", "test-strategy.md")
 _MOST_PROBLEMS = 20

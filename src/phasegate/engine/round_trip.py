@@ -21,7 +21,7 @@ from phasegate.engine.jobs import clear_away, run_job, started_row
 from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member, can_start, known_agents
 from phasegate.errors import ConfigError
-from phasegate.prompts.instructions import instructions
+from phasegate.prompts.shipped_words import instructions
 from phasegate.record.row_events import job_ended, job_started
 from phasegate.record.rows import Job as JobRow
 from phasegate.record.store import Store

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from phasegate.errors import PromptTooLarge, UnreadableFile
 from phasegate.prompts.files import read_up_to
 from phasegate.prompts.notes import NOTES_TOKENS, notes_on
-from phasegate.prompts.phrases import phrases
-from phasegate.prompts.skeletons import skeletons_of
+from phasegate.prompts.shipped_words import phrases, skeletons_of
 from phasegate.prompts.stream import HIDDEN_SHOWN, FileSource, Parts
 from phasegate.prompts.templates import FOLDER, find_template, inject_variables
 from phasegate.rules.budget import Cut, Fitted, Piece, PieceKind, fit, shorten

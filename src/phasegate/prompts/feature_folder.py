@@ -15,13 +15,13 @@ from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import read as read_package
 from phasegate.rules.feature import SPEC, TASKS, FeatureDocuments, FeatureReport, Placed, check, headings_of
 from phasegate.rules.finding import Finding
-from phasegate.rules.front_matter import Malformed, split
 from phasegate.rules.package_fields import PackageReading
 from phasegate.rules.repo_path import path_problem
 from phasegate.rules.spec_annotations import Spec, read_spec
 from phasegate.rules.tasks import TaskList, parse
 from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import slug_is_safe
+from phasegate.rules.yaml_nodes import Malformed, split
 
 LARGEST_DOCUMENT_BYTES = 16 * 1024 * 1024
 _PACKAGE_FILE = re.compile(r"WP[0-9]+(?:-[^/]*)?\.md")

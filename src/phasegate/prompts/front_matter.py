@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import yaml
 
 from phasegate.rules.finding import shown
-from phasegate.rules.front_matter import Entries, Items, Malformed, Node, Text, split
+from phasegate.rules.yaml_nodes import Entries, Items, Malformed, Node, Text, split
 
 LARGEST_FRONT_MATTER = 256 * 1024
 DEEPEST_NESTING = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phasegate.prompts.phrases import Notes, phrases
+from phasegate.prompts.shipped_words import Notes, phrases
 from phasegate.rules.budget import Cut
 from phasegate.rules.hidden import Hidden, shown_name
 from phasegate.rules.prompt import ContextItem, ItemType

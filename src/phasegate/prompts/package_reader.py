@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from phasegate.prompts.front_matter import read_document
 from phasegate.rules.finding import Finding, refuse
-from phasegate.rules.front_matter import Malformed
 from phasegate.rules.package_fields import PackageReading, read_fields
 from phasegate.rules.work_package import WorkPackage
+from phasegate.rules.yaml_nodes import Malformed
 
 
 def read(text: str, folder_slug: str = "") -> PackageReading:

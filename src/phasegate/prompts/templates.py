@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.errors import TemplateNotFound, TemplateRefused, UnreadableFile
+from phasegate.errors import ConfigError, TemplateNotFound, TemplateRefused, UnreadableFile
 from phasegate.prompts.files import read_up_to
-from phasegate.prompts.phrases import phrases
+from phasegate.prompts.shipped_words import phrases
 from phasegate.rules.template import BASE, KNOWN_AGENTS, AgentPhase, TemplateName, fill, name_of_file, template_name
 
 FOLDER = "templates/system"
@@ -155,3 +155,19 @@ def _not_found(name: TemplateName, below: str) -> TemplateNotFound:
 
 def _refused(path: Path, reason: str) -> TemplateRefused:
     return TemplateRefused(f"the template {path} is refused: {reason}", "put a regular UTF-8 file there")
+
+
+def eject_template(template: Template, folder: Path, force: bool) -> bool:
+    """Write the template into the folder. Whether it was written: what exists stays, unless it is to be replaced."""
+    path = folder / template.name.file_name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if force and os.path.lexists(path):
+            path.unlink()  # a link goes, not what it points at
+        with path.open("x", encoding="utf-8", newline="") as file:
+            file.write(template.text)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", "make the folder writable") from error
+    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from phasegate.rules.front_matter import Entries, Fields, Malformed
+from phasegate.rules.yaml_nodes import Entries, Fields, Malformed
 
 AGENTS = "agents"
 

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from phasegate.rules.finding import Finding, shown
-from phasegate.rules.front_matter import Entries, Fields
 from phasegate.rules.work_package import COMMANDS, Deliverables, PackageChecks, WorkPackage, problems
+from phasegate.rules.yaml_nodes import Entries, Fields
 
 Field = str | int | float | list[str] | dict[str, str] | dict[str, list[str]] | dict[str, str | float]
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from phasegate.rules.cycles import find_cycles
-from phasegate.rules.dependencies import waves
+from phasegate.rules.dependencies import find_cycles, waves
 from phasegate.rules.document_lines import lines_of, squeeze
 from phasegate.rules.repo_path import ancestors
 from phasegate.rules.tasks import Task

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.rules.cycles import find_cycles
+from phasegate.rules.dependencies import find_cycles
 from phasegate.rules.document_lines import Line, lines_of, squeeze
 from phasegate.rules.finding import Finding, closest, shown
-from phasegate.rules.front_matter import Entries, Fields, Items, Malformed, Node, Text
 from phasegate.rules.repo_path import path_problem
+from phasegate.rules.yaml_nodes import Entries, Fields, Items, Malformed, Node, Text
 
 ReadYaml = Callable[[str, int], Node]
 

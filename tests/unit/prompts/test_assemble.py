@@ -10,8 +10,7 @@ import pytest
 
 from phasegate.errors import PromptTooLarge, TemplateNotFound
 from phasegate.prompts.assemble import PromptRequest, PromptSource, as_parts, assemble, read_pieces, system_prompt
-from phasegate.prompts.phrases import phrases
-from phasegate.prompts.skeletons import load_skeleton, skeletons_of
+from phasegate.prompts.shipped_words import load_skeleton, phrases, skeletons_of
 from phasegate.prompts.stream import write_xml
 from phasegate.prompts.templates import load_system_template
 from phasegate.rules.budget import Piece, PieceKind

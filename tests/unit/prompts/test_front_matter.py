@@ -7,7 +7,7 @@ import yaml
 
 from phasegate.prompts import front_matter
 from phasegate.prompts.front_matter import read_document, read_yaml
-from phasegate.rules.front_matter import Entries, Fields, Items, Malformed, Text, split
+from phasegate.rules.yaml_nodes import Entries, Fields, Items, Malformed, Text, split
 
 
 def test_scalars_stay_the_text_that_was_written() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from phasegate.prompts.front_matter import read_document
 from phasegate.rules.audience import Selection, select
-from phasegate.rules.front_matter import Malformed
+from phasegate.rules.yaml_nodes import Malformed
 
 
 def _select(text: str, listed_by_name: bool = True) -> Selection:

@@ -13,10 +13,10 @@ from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable
 from phasegate.doors.cli.render import show as show_result
 from phasegate.errors import ConfigError, TemplateRefused
-from phasegate.prompts.eject import eject_template
 from phasegate.prompts.templates import (
     SHIPPED_FOLDER,
     Template,
+    eject_template,
     find_template,
     markdown_files,
     project_folder,

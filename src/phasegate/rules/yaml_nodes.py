@@ -1,6 +1,6 @@
-"""Front matter: where it ends, and how its fields become typed values. All scalars are text: `1.10` stays `1.10`.
+"""What YAML is read into, with a line number on everything, and how its fields become typed values.
 
-YAML itself is read in `prompts/front_matter.py`; here is what it is read into, with a line number on everything.
+All scalars are text: `1.10` stays `1.10`. YAML itself is read in `prompts/front_matter.py`.
 """
 
 from __future__ import annotations
