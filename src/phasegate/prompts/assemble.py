@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import PromptTooLarge, UnreadableFile
-from phasegate.prompts.files import read_up_to
+from phasegate.prompts.files import read_up_to, refuse_to_leave
 from phasegate.prompts.notes import NOTES_TOKENS, notes_on
 from phasegate.prompts.shipped_words import phrases, skeletons_of
 from phasegate.prompts.stream import HIDDEN_SHOWN, FileSource, Parts
@@ -95,6 +95,8 @@ def _fitted(request: PromptRequest, pieces: Sequence[Piece], fixed: int) -> Fitt
 def as_parts(request: PromptRequest, sources: Sequence[PromptSource], pieces: Sequence[Piece] = ()) -> Parts:
     """The same prompt without a budget, its files still on the disk, for `write_xml`."""
     system = system_prompt(request)
+    for source in sources:
+        refuse_to_leave(request.root, source.path)
     offered: list[PromptSource | Piece] = sorted([*sources, *pieces], key=lambda one: one.kind.value.place)
     context = [one.item if isinstance(one, Piece) else _file_source(one) for one in offered]
     return Parts(
@@ -109,12 +111,13 @@ def _file_source(source: PromptSource) -> FileSource:
     return FileSource(source.kind.value.item_type, source.name, source.path)
 
 
-def read_pieces(sources: Sequence[PromptSource], budget_tokens: int | None) -> list[Piece]:
+def read_pieces(root: Path, sources: Sequence[PromptSource], budget_tokens: int | None) -> list[Piece]:
     """The files' text, the most important first, and no more of it than could ever fit."""
     left = sys.maxsize if budget_tokens is None else budget_tokens * BYTES_A_TOKEN
     pieces: dict[int, Piece] = {}
     for index in sorted(range(len(sources)), key=lambda index: (sources[index].kind.value.priority, index)):
         source = sources[index]
+        refuse_to_leave(root, source.path)
         raw, size = read_up_to(source.path, left)
         left -= len(raw)
         text = raw.decode("utf-8", "surrogateescape")
@@ -154,6 +157,7 @@ def _project_context(request: PromptRequest) -> tuple[str, tuple[Cut, ...], tupl
     path = request.root / name
     if not path.exists():
         return "", (), ()
+    refuse_to_leave(request.root, path)
     try:
         raw, size = read_up_to(path, room * BYTES_A_TOKEN)
     except UnreadableFile:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.errors import UnreadableFile
+from phasegate.errors import ConfigError, UnreadableFile
 
 CHUNK_BYTES = 32 * 1024  # stays in the processor's nearest cache while it is looked through some thirty times
 _COARSE_NS = 100_000_000
@@ -62,6 +62,18 @@ def read_up_to(path: Path, limit_bytes: int, *, follow_links: bool = True) -> tu
     """The first bytes of a regular file, and its whole size."""
     with regular_file(path, follow_links=follow_links) as file:
         return _read(file, limit_bytes), file.size
+
+
+def refuse_to_leave(root: Path, path: Path) -> None:
+    """Refuse a name in a repository that leads out of it by a link, or into its git directory.
+
+    A commit of anybody's can hold such a link; what it leads to would go to a provider with the prompt.
+    """
+    named, real, home = Path(os.path.normpath(path.absolute())), path.resolve(), root.resolve()
+    if not (named.is_relative_to(root) or named.is_relative_to(home)):
+        return  # the person named a file elsewhere
+    if not real.is_relative_to(home) or real.relative_to(home).parts[:1] == (".git",):
+        raise ConfigError(f"{path} leads out of the repository", "put the file itself there: nothing was read")
 
 
 def _read(file: OpenFile, limit_bytes: int) -> bytes:

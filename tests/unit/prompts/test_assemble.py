@@ -199,7 +199,7 @@ def test_the_streamed_prompt_is_the_assembled_one_byte_for_byte(project: Path) -
     thought = Piece(PieceKind.THOUGHT, None, "hm")
     out = BytesIO()
     hidden = write_xml(as_parts(request(project), sources, [thought]), out)
-    assembled = assemble(request(project), [*read_pieces(sources, None), thought])
+    assembled = assemble(request(project), [*read_pieces(project, sources, None), thought])
     assert out.getvalue() == assembled.prompt.to_xml().encode()
     assert tuple(hidden) == assembled.hidden
 

@@ -98,7 +98,7 @@ def show(
         _end_line()
         _tell(hidden=hidden)
         return
-    assembled = assemble(request, [*read_pieces(sources, budget), *pieces])
+    assembled = assemble(request, [*read_pieces(root, sources, budget), *pieces])
     _show(assembled, as_json)
 
 
