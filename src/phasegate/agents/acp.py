@@ -1,4 +1,4 @@
-"""`acp`: any agent that speaks the Agent Client Protocol, asked before each write (D3).
+"""`acp`: any agent that speaks the Agent Client Protocol, asked before each write.
 
 The conversation is held by `acp_program` inside the cage; here is its order, and what its lines mean.
 """

@@ -1,4 +1,4 @@
-"""The task envelope: what an agent is told about its task, to the letter of the interface specification (D1)."""
+"""The task envelope: what an agent is told about its task, to the letter of the interface specification."""
 
 from __future__ import annotations
 

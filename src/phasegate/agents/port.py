@@ -1,4 +1,4 @@
-"""The port between us and agent programs: how one is started, and what its end means (D3).
+"""The port between us and agent programs: how one is started, and what its end means.
 
 A harness starts nothing itself. It describes a launch, the cage carries it out, and a reading of the harness takes in
 each line as it comes, and at last the end.

@@ -1,4 +1,4 @@
-"""The orchestrator's side of a job's spool: requests of an agent are read, answered and bounded (D14).
+"""The orchestrator's side of a job's spool: requests of an agent are read, answered and bounded.
 
 The folder belongs to the agent, so nothing in it is trusted. Its two folders are held open from before the agent's
 start: what it puts in their place later is not looked at. No link is followed, and only small plain files are read.

@@ -1,4 +1,4 @@
-"""What an agent may ask of the orchestrator from inside its job (D14): read from arguments, into types."""
+"""What an agent may ask of the orchestrator from inside its job: read from arguments, into types."""
 
 from __future__ import annotations
 

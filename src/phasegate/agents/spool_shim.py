@@ -1,4 +1,4 @@
-"""`phasegate` and `agileplus` inside a job: a request goes into the job's spool, the orchestrator answers (D14).
+"""`phasegate` and `agileplus` inside a job: a request goes into the job's spool, the orchestrator answers.
 
 Copied into the job's own folder and run there by `python -I`, so standard library only and nothing of our package.
 """

@@ -27,9 +27,9 @@ TOOLCHAIN_FOLDERS = {
 def scrubbed(
     allow: Iterable[str] = (), given: Mapping[str, str] | None = None, *, source: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The environment of a job: a short fixed list, the allowed names that are set, and the given values (L01).
+    """The environment of a job: a short fixed list, the allowed names that are set, and the given values.
 
-    Nothing is read from any file, so no file of the repository can add to it (L04).
+    Nothing is read from any file, so no file of the repository can add to it.
     """
     source = os.environ if source is None else source
     names = [*_PASSED_ON, *TOOLCHAIN_FOLDERS, *allow]

@@ -122,7 +122,7 @@ def _open(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
 def _spawn(
     request: Request, command: list[str], standard: tuple[int, int, int], control: int
 ) -> subprocess.Popen[bytes]:
-    """The job's environment is no part of this: secrets travel in the orders, not where `ps` shows them (L03)."""
+    """The job's environment is no part of this: secrets travel in the orders, not where `ps` shows them."""
     stdin, stdout, stderr = standard
     env = {JOB_TAG: request.tag, "LC_ALL": "C.UTF-8"}
     try:

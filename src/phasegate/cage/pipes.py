@@ -102,7 +102,7 @@ class Inbox:
 
 
 class Outbox:
-    """What goes into a job: pieces that are written as far as the reader reads (E05)."""
+    """What goes into a job: pieces that are written as far as the reader reads."""
 
     def __init__(self, descriptor: int, beginning: Iterable[bytes]) -> None:
         self.descriptor: int | None = descriptor

@@ -34,7 +34,7 @@ def below(root: int, parent_of: dict[int, int]) -> list[int]:
 
 
 def signal_below(root: int, signal_number: int) -> None:
-    """Signal every descendant once, and nobody else: its number is pinned before its parentage is looked at (E09).
+    """Signal every descendant once, and nobody else: its number is pinned before its parentage is looked at.
 
     The farthest first: one whose parent has just ended may count as somebody else's.
     """

@@ -1,6 +1,6 @@
 """What a job must be able to read for its command to work, wherever the command lies, and what it must never read.
 
-Only names are looked at: links, folder names, the first line of a script. No setting of the repository is read (L04).
+Only names are looked at: links, folder names, the first line of a script. No setting of the repository is read.
 """
 
 from __future__ import annotations

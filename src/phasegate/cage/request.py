@@ -22,7 +22,7 @@ class Request(NamedTuple):
     tag: str  # unique; each process of the job carries it as PHASEGATE_JOB
     env: Mapping[str, str]  # made by environment.scrubbed
     level: Level
-    timeout_s: float = 1800.0  # SIGTERM at 0.9 of it, SIGKILL at its end (D9)
+    timeout_s: float = 1800.0  # SIGTERM at 0.9 of it, SIGKILL at its end
     grace_s: float = 30.0  # between the two when it is stopped early
     stdin: bytes | Path = b""
     keep_stdin_open: bool = False  # for conversations: see Job.send

@@ -3,7 +3,7 @@
 It runs as a program of its own (`python -I -S`), so cheap imports only. At a sandboxed level it is the first process
 of the job's PID namespace: nothing inside can signal it, and when it ends the kernel ends everything inside. At level
 `none` it adopts every orphan instead. It holds one end of a socket to us. When that closes, however we came to our
-end, it kills the job and goes (E07).
+end, it kills the job and goes.
 
 From us: the orders, then one byte a wish: STOP or END. To us: one line a fact.
 """
@@ -30,7 +30,7 @@ _LINUX = sys.platform == "linux"
 _GIVE_UP_S = 5.0
 _LENGTH_BYTES = 8
 _REPORT_FD = 3
-# The kernel looks for memory among agents before it looks among people's programs, ours included (M05).
+# The kernel looks for memory among agents before it looks among people's programs, ours included.
 _OOM_SCORE = b"700"
 
 
@@ -237,7 +237,7 @@ def _volunteer_for_oom() -> None:
 
 
 def _close_all_but(failure: int) -> int:
-    """Only 0, 1, 2 and the failure pipe, which closes by itself on exec, stay open (D11)."""
+    """Only 0, 1, 2 and the failure pipe, which closes by itself on exec, stay open."""
     if failure != _REPORT_FD:
         os.dup2(failure, _REPORT_FD, inheritable=False)
     os.closerange(_REPORT_FD + 1, 1 << 20 if _LINUX else os.sysconf("SC_OPEN_MAX"))  # one call on Linux, many elsewhere

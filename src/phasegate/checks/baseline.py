@@ -1,4 +1,4 @@
-"""What failed before the work began, so that old failures are told from new ones (D8).
+"""What failed before the work began, so that old failures are told from new ones.
 
 An old failure is still a failure: a package that is to mend a red test must not pass while it is red. It is only called
 by its name, with another remedy. A person can decide otherwise: `Plan.accept_already_failing`.

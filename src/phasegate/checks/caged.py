@@ -1,4 +1,4 @@
-"""The runner of checks: the project's own commands, each in a cage without secrets (L05)."""
+"""The runner of checks: the project's own commands, each in a cage without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent says it did, held against git, the disk and the checks (C06, C07). Differences are recorded."""
+"""What an agent says it did, held against git, the disk and the checks. Differences are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's own commands, run on a clean checkout, and what their ends mean (D8)."""
+"""The project's own commands, run on a clean checkout, and what their ends mean."""
 
 from __future__ import annotations
 

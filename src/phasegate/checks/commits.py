@@ -1,4 +1,4 @@
-"""Whether commits name the package that they are of (D8)."""
+"""Whether commits name the package that they are of."""
 
 from __future__ import annotations
 

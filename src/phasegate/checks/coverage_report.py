@@ -1,4 +1,4 @@
-"""How much of the code a test run went through, from the report that it left (D8).
+"""How much of the code a test run went through, from the report that it left.
 
 coverage.py JSON, istanbul's JSON summary, lcov, Cobertura XML and Go's cover profile. The percentage is computed from
 the counts in the report, not taken from it. A report that counts nothing, or more covered than there is, is no report.
@@ -162,7 +162,7 @@ class _Lines:
 
 
 def _cobertura(data: bytes) -> Counted:
-    """Cobertura XML. Several tools write its DOCTYPE, which is let be; what declares an entity is refused (A05)."""
+    """Cobertura XML. Several tools write its DOCTYPE, which is let be; what declares an entity is refused."""
     lines = _Lines()
     parser = expat.ParserCreate()
     parser.EntityDeclHandler = _no_entities

@@ -1,4 +1,4 @@
-"""Whether a file that was promised is really there: a plain file, reached without links, with something in it (C07)."""
+"""Whether a file that was promised is really there: a plain file, reached without links, with something in it."""
 
 from __future__ import annotations
 

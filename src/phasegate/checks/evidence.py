@@ -1,4 +1,4 @@
-"""Evidence: what we found out ourselves about some work, check by check (D8). What is not in it did not happen."""
+"""Evidence: what we found out ourselves about some work, check by check. What is not in it did not happen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foreign text made safe to show: cut, and with nothing in it that a terminal would obey (M01)."""
+"""Foreign text made safe to show: cut, and with nothing in it that a terminal would obey."""
 
 from __future__ import annotations
 

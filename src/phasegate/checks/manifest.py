@@ -1,4 +1,4 @@
-"""The manifest: all that must hold before work counts as done, found out by us on a clean checkout (D8).
+"""The manifest: all that must hold before work counts as done, found out by us on a clean checkout.
 
 An agent's word is not asked. What is unknown, unverified or empty is a failure, and each failure says what to do.
 """

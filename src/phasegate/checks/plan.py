@@ -43,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     code: tuple[str, ...] = ()  # files that a coverage report should count; one that it does not is noted
     min_tests: int = 1
     timeout_s: float = 1_800.0  # of each command
-    test_reruns: int = 1  # a test run that fails is tried again this often: it may be flaky (D10)
+    test_reruns: int = 1  # a test run that fails is tried again this often: it may be flaky
     accept_already_failing: bool = (
         False  # a person's decision: tests that failed before the work began do not reject it
     )
@@ -55,7 +55,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Command(msgspec.Struct, frozen=True):
     """One program to run in a cage, where it can write to `cwd` only.
 
-    There is no field for variables to pass through: a check gets no keys (L05).
+    There is no field for variables to pass through: a check gets no keys.
     """
 
     argv: tuple[str, ...]

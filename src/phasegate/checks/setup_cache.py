@@ -1,4 +1,4 @@
-"""What a project's setup command made, kept for the next checkout with the same command and lock files (D8).
+"""What a project's setup command made, kept for the next checkout with the same command and lock files.
 
 Only trees that no agent has just written fill the cache: a setup runs code of the tree, and could leave anything behind
 for those who come after. A virtual environment holds the path of its checkout, so the path is part of the key.

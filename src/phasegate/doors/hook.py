@@ -1,4 +1,4 @@
-"""`phasegate next`: read one file, print the block or nothing. Answered before the command line is loaded (N13)."""
+"""`phasegate next`: read one file, print the block or nothing. Answered before the command line is loaded."""
 
 from __future__ import annotations
 

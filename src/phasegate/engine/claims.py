@@ -1,4 +1,4 @@
-"""What agents said about their work, kept until our own evidence is there to hold it against (D7.f)."""
+"""What agents said about their work, kept until our own evidence is there to hold it against."""
 
 from __future__ import annotations
 

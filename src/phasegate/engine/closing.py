@@ -1,4 +1,4 @@
-"""The end of a feature: its branch merged into its base, and what is done with put away (W6, W8, D17)."""
+"""The end of a feature: its branch merged into its base, and what is done with put away."""
 
 from __future__ import annotations
 

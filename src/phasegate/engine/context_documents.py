@@ -1,4 +1,4 @@
-"""Which documents an agent is given: the feature's own by name, others by the audience in their front matter (D16)."""
+"""Which documents an agent is given: the feature's own by name, others by the audience in their front matter."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def context_documents(project: Project, slug: str, commit: str, checkout: Path) 
 
 
 def role_of_phase(phase: str) -> Iterator[Piece]:
-    """The agent file of a phase, which is the job description of its agents (N10)."""
+    """The agent file of a phase, which is the job description of its agents."""
     if (file := file_of_phase(phase)) is not None:
         yield Piece(PieceKind.ROLE, file.name, file.text)
 

@@ -1,4 +1,4 @@
-"""Agents at work side by side: each job in a thread of its own, its end handed to the one thread that waits (D11)."""
+"""Agents at work side by side: each job in a thread of its own, its end handed to the one thread that waits."""
 
 from __future__ import annotations
 

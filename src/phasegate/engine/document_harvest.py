@@ -1,4 +1,4 @@
-"""What a writer left in its checkout, put on the feature's branch: only what its scope covers (W8)."""
+"""What a writer left in its checkout, put on the feature's branch: only what its scope covers."""
 
 from __future__ import annotations
 

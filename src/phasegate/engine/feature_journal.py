@@ -1,4 +1,4 @@
-"""A feature's events and where they lead: every step is one durable record, and state.json is its view (W2, W5)."""
+"""A feature's events and where they lead: every step is one durable record, and state.json is its view."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def open_feature_journal(project: Project, store: Store, slug: str) -> WorkJourn
 
 
 def choose(project: Project, store: Store, journal: WorkJournal[Feature, Happened]) -> None:
-    """Make a feature the default of later commands, and the one that state.json shows (W4)."""
+    """Make a feature the default of later commands, and the one that state.json shows."""
     feature = journal.state
     first = next(iter(store.workflows()), None)
     if first is not None and first.feature != feature.workflow.feature:

@@ -1,4 +1,4 @@
-"""What agents left in their checkouts: judged by the scope, taken over, remarked on for the reviewer (D6, D11)."""
+"""What agents left in their checkouts: judged by the scope, taken over, remarked on for the reviewer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def take_over(place: Workplace, round_: int, say: Say) -> Harvested:
 
 
 def _contested(found: Sequence[_Left]) -> Iterator[str]:
-    """Lock files are everybody's: two agents may have changed one, each in another way (D11)."""
+    """Lock files are everybody's: two agents may have changed one, each in another way."""
     first: dict[str, Found | None] = {}
     for left in found:
         for path, version in left.versions.items():
@@ -79,7 +79,7 @@ class _Left:
         yield from told(judge(self._seen.changes, self._scope, self._seen.tracked))
 
     def remarks(self) -> Iterator[str]:
-        """What is no violation, and for the reviewer to know (D03, D09)."""
+        """What is no violation, and for the reviewer to know."""
         assert not isinstance(self._seen, TooMuch)
         found = {
             "locks": changed_lock_files(self._seen.changes, self._scope),

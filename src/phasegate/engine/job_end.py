@@ -1,4 +1,4 @@
-"""What the end of an agent's run means: exit code, answer and blockers together (D7). Files and checks count later."""
+"""What the end of an agent's run means: exit code, answer and blockers together. Files and checks count later."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def judged(
     now_s: float,
     limits_before: int = 0,
 ) -> Ended:
-    """What the end means: exit code, answer and blockers together. Only then do files and checks count (D7).
+    """What the end means: exit code, answer and blockers together. Only then do files and checks count.
 
     `limits_before`: how often in a row the agent came to a limit before. Where nobody says when it ends, the agent
     rests longer each time, and its fallback steps in at once.

@@ -1,4 +1,4 @@
-"""A package's work into its feature's branch (D4): merged on paper, checked as merged, then the ref moves."""
+"""A package's work into its feature's branch: merged on paper, checked as merged, then the ref moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person can order of a workflow (W4): start it, and take each of its steps by hand. Every door calls these."""
+"""What a person can order of a workflow: start it, and take each of its steps by hand. Every door calls these."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def check_gate(project: Project, store: Store, slug: str) -> tuple[Feature, Gate
 
 
 def outlook(feature: Feature) -> str:
-    """How many phases and agent runs lie ahead, and the limits (W1)."""
+    """How many phases and agent runs lie ahead, and the limits."""
     runs = sum(_runs(phase) for phase in feature.plan) + feature.workflow.merges
     packages = any(phase.work is Work.PACKAGES for phase in feature.plan)
     more = ", and at least 2 for each work package" if packages else ""

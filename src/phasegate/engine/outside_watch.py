@@ -1,4 +1,4 @@
-"""Where no sandbox holds: what changed outside of a checkout while an agent ran in it (D6.e).
+"""Where no sandbox holds: what changed outside of a checkout while an agent ran in it.
 
 Other packages and features in work move their branches meanwhile: each such move was noted. Their agents write to their
 own checkouts, and artifacts are written through us. All else that changed counts as the agent's: who did it cannot be

@@ -1,4 +1,4 @@
-"""What an agent of a phase is told and shown: role, request, documents, the change, the findings (P5, P7, N10)."""
+"""What an agent of a phase is told and shown: role, request, documents, the change, the findings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def brief(project: Project, feature: Feature, step: Step, folder: Path, commit: 
 
 
 def write_scope(project: Project, branch: Branch, step: Step) -> Scope:
-    """What the writer of a step may change (W8)."""
+    """What the writer of a step may change."""
     return Scope(_writable(branch, step), lock_files=(), litter=project.config.run.tool_litter)
 
 

@@ -1,4 +1,4 @@
-"""The commands of a phase, and those that must pass before a branch moves, run by us on a clean checkout (W7, D17)."""
+"""The commands of a phase, and those that must pass before a branch moves, run by us on a clean checkout."""
 
 from __future__ import annotations
 

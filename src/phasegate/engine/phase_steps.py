@@ -94,7 +94,7 @@ class PhaseSteps:
         self._run_agent(brief(self._project, self._feature, self._due, checkout.folder, head, member))
 
     def _judge(self) -> None:
-        """A critic sees a copy that is thrown away: whatever it writes there has no effect (W8)."""
+        """A critic sees a copy that is thrown away: whatever it writes there has no effect."""
         commit = self._feature.judged or self.branch.head()  # what the commands ran on is what a reviewer sees
         room = self._project.worktrees / f".review-{self._assignment.name}"
         if room.exists():

@@ -1,4 +1,4 @@
-"""From the plan of a feature to its work packages, and from findings to one more package that mends them (W7, D2)."""
+"""From the plan of a feature to its work packages, and from findings to one more package that mends them."""
 
 from __future__ import annotations
 

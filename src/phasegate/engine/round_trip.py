@@ -1,4 +1,4 @@
-"""One small question to an agent and back, the way that every job goes: prompt, cage, trail, record (D3).
+"""One small question to an agent and back, the way that every job goes: prompt, cage, trail, record.
 
 It is asked in an empty repository that is thrown away. What it costs counts towards the limits, like any other job.
 """

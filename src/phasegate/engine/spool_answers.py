@@ -1,4 +1,4 @@
-"""What an agent inside a job may ask for (D14): it sees its own feature, and writes artifacts through us."""
+"""What an agent inside a job may ask for: it sees its own feature, and writes artifacts through us."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest of a package, checked by us on a clean checkout of what was harvested (D8)."""
+"""The manifest of a package, checked by us on a clean checkout of what was harvested."""
 
 from __future__ import annotations
 

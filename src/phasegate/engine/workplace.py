@@ -91,7 +91,7 @@ class Workplace:
         return Share(index, self.count, split(self.package.deliverables.all, self.count)[index])
 
     def scope(self, index: int) -> Scope:
-        """What an agent may change; of several, each owns its part of the deliverables alone (D11)."""
+        """What an agent may change; of several, each owns its part of the deliverables alone."""
         allowed = allowed_paths(self.store, self.package)
         share, own = self.share(index), (*OWN_FOLDERS, self.project.config.paths.worktrees)
         if share is None:

@@ -126,7 +126,7 @@ def read_pieces(root: Path, sources: Sequence[PromptSource], budget_tokens: int 
 
 
 def system_prompt(request: PromptRequest) -> System:
-    """The template of agent and phase with its variables. What changes between rounds is only pointed at (P3)."""
+    """The template of agent and phase with its variables. What changes between rounds is only pointed at."""
     template = find_template(
         request.agent, request.phase, root=request.root, configured=request.configured, below=request.templates
     )

@@ -1,6 +1,6 @@
-"""`WPnn.md`, written from a package and its plan (D2). `package_reader` reads it back from the front matter alone.
+"""`WPnn.md`, written from a package and its plan. `package_reader` reads it back from the front matter alone.
 
-No words are made here (P5): they are in `work_package/WP.md`, `work_package/lines.toml` and `profiles/`.
+No words are made here: they are in `work_package/WP.md`, `work_package/lines.toml` and `profiles/`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Artifacts of a feature (D14): files below `kitty-specs/{slug}`, and nowhere else."""
+"""Artifacts of a feature: files below `kitty-specs/{slug}`, and nowhere else."""
 
 from __future__ import annotations
 

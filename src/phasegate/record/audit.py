@@ -1,4 +1,4 @@
-"""`audit verify` (D13): hold the journal, its tables and every trail against each other and against the heads outside.
+"""`audit verify`: hold the journal, its tables and every trail against each other and against the heads outside.
 
 Nothing is passed over: a head that is missing is as much a problem as one that does not fit.
 """

@@ -1,4 +1,4 @@
-"""Opening files below a folder so that no name and no race leads out of it (J01, J02).
+"""Opening files below a folder so that no name and no race leads out of it.
 
 On Linux the kernel resolves the whole path beneath the folder (`openat2`). Elsewhere, and where a sandbox forbids that
 call, each part is opened by itself and never followed if it is a link.

@@ -1,4 +1,4 @@
-"""The shape of the store: made whole, moved on with a backup, refused when it is damaged or newer (H01, H02)."""
+"""The shape of the store: made whole, moved on with a backup, refused when it is damaged or newer."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def find_state(start: str) -> str | None:
 
 
 def read_state(path: str) -> object:
-    """What the file holds, or None for anything that is not a readable, plain file of JSON (H01, H05)."""
+    """What the file holds, or None for anything that is not a readable, plain file of JSON."""
     raw = _read_plain_file(path)
     if raw is None:
         return None

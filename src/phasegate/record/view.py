@@ -1,4 +1,4 @@
-"""`.isdlc/state.json` as a view of the store (W2): written whole, for any tool to read, and never believed by us."""
+"""`.isdlc/state.json` as a view of the store: written whole, for any tool to read, and never believed by us."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HINT = "remove what stands in its place; state.json is made anew from the store
 
 
 def write_view(root: Path, workflow: Workflow | None) -> None:
-    """Replace state.json at once with what the store says. Whatever else stands under its name is refused (H05)."""
+    """Replace state.json at once with what the store says. Whatever else stands under its name is refused."""
     path = root / STATE_PATH
     text = msgspec.json.format(msgspec.json.encode(state_view(workflow)), indent=2) + b"\n"
     try:

@@ -1,4 +1,4 @@
-"""What an agent file says that its agent is, and the prompt section that is due to it (N9, N10)."""
+"""What an agent file says that its agent is, and the prompt section that is due to it."""
 
 from __future__ import annotations
 

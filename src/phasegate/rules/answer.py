@@ -1,4 +1,4 @@
-"""An agent's answer: from untrusted text to a typed verdict, task statuses and result (P6, D7).
+"""An agent's answer: from untrusted text to a typed verdict, task statuses and result.
 
 The grammar is docs/reference/answers.md. Whatever is unclear is a no.
 """

@@ -41,7 +41,7 @@ class _Results(NamedTuple):
 
 
 def read(text: str, truncated: bool) -> AnswerReading:
-    """Strip, take out, find; in this order (P6)."""
+    """Strip, take out, find; in this order."""
     stripped = strip_escapes(text)
     found = scan(stripped.text)
     if stripped.marked is not stripped.text:

@@ -1,4 +1,4 @@
-"""One pass over an answer from the left: what is quoted is taken out, what is left is searched for markers (P6).
+"""One pass over an answer from the left: what is quoted is taken out, what is left is searched for markers.
 
 Quoted is what stands in a thought, a code fence, a comment or a CDATA section; the one that opens first wins, and what
 looks like another one inside it is its text. Nothing is cut from the text, places are set apart: so nothing can be

@@ -13,7 +13,7 @@ _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNOR
 
 
 def slug_problem(slug: str) -> str:
-    """Why this cannot name a feature or a job; empty if it can (J03)."""
+    """Why this cannot name a feature or a job; empty if it can."""
     if not slug:
         return "is empty"
     if _SLUG.fullmatch(slug) is None:
@@ -30,7 +30,7 @@ def require_slug(slug: str, what: str = "feature slug") -> str:
 
 
 def path_problem(path: str) -> str:
-    """Why this is not plainly the path of one file below a folder, on every system; empty if it is (J01, J03)."""
+    """Why this is not plainly the path of one file below a folder, on every system; empty if it is."""
     problem = repo_path.path_problem(path)
     if problem is not None:
         return problem

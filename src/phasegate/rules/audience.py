@@ -1,4 +1,4 @@
-"""Which context documents an agent is given, by their `audience` (D16)."""
+"""Which context documents an agent is given, by their `audience`."""
 
 from __future__ import annotations
 

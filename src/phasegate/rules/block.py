@@ -1,4 +1,4 @@
-"""The two blocks that end an agent's output: render, parse, check (N1-N3). Without `re`: the hook loads this.
+"""The two blocks that end an agent's output: render, parse, check. Without `re`: the hook loads this.
 
 ---                                        ---
 SUGGESTED NEXT STEPS:                      STATUS: Risk assessment complete. Returning results to X.

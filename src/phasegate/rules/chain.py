@@ -1,8 +1,8 @@
-"""The domain chain (D13): every recorded state change, bound to the one before it.
+"""The domain chain: every recorded state change, bound to the one before it.
 
 An entry's hash is SHA-256 over the previous hash and all fields of the entry. Each field is preceded by its length, so
 that no two different entries have the same encoding. The chain alone shows that it is consistent; that it is the
-chain which was written is shown by heads that are kept where the writer of the log cannot reach them (I01).
+chain which was written is shown by heads that are kept where the writer of the log cannot reach them.
 """
 
 from __future__ import annotations

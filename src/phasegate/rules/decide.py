@@ -1,4 +1,4 @@
-"""A feature from its start to its merge (W1-W8): `decide` says what is next, `apply` takes in what happened.
+"""A feature from its start to its merge: `decide` says what is next, `apply` takes in what happened.
 
 Both are pure. The engine carries an action out, records what came of it, and asks again; after a crash it folds the
 recorded events and asks again, too. What a person orders is taken in here; what came of a step, in `step_outcomes`.

@@ -1,4 +1,4 @@
-"""The documents of a feature checked against each other: do the names in one exist in the other (D15)."""
+"""The documents of a feature checked against each other: do the names in one exist in the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can happen to a feature on its way (W1-W8). The journal holds these; `rules/decide` reads them."""
+"""What can happen to a feature on its way. The journal holds these; `rules/decide` reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a feature stands, and the steps that lead on from there (W1-W8)."""
+"""Where a feature stands, and the steps that lead on from there."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Finding(msgspec.Struct, frozen=True, order=True):
 
 
 def shown(text: str, at_most: int = SHOWN_AT_MOST) -> str:
-    """Foreign text in quotes, on one line, cut, with nothing in it that a terminal would obey (M01)."""
+    """Foreign text in quotes, on one line, cut, with nothing in it that a terminal would obey."""
     cut = text if len(text) <= at_most else f"{text[:at_most]}..."
     return f"'{visible(cut)}'"
 

@@ -1,4 +1,4 @@
-"""What a gate demands and what the evidence leads to (W3). No verdict overrides a missing document or failed check."""
+"""What a gate demands and what the evidence leads to. No verdict overrides a missing document or failed check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a workflow (W4): every step a person or the engine can take, and no other.
+"""The life of a workflow: every step a person or the engine can take, and no other.
 
 A step returns the workflow as it is afterwards, or a Refusal that says why it cannot be taken now.
 """

@@ -1,6 +1,6 @@
 """`<review` in other spellings: in capitals, with blanks or invisible characters inside, encoded, or with look-alikes.
 
-A second verdict in a spelling that does not count must still keep a PASS from counting (P6): it was meant.
+A second verdict in a spelling that does not count must still keep a PASS from counting: it was meant.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The menus of `phasegate` without arguments (N11): which one fits, what it offers, how it is boxed."""
+"""The menus of `phasegate` without arguments: which one fits, what it offers, how it is boxed."""
 
 from __future__ import annotations
 

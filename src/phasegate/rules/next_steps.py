@@ -1,4 +1,4 @@
-"""Which next steps to suggest (N4, N6-N9). The hook loads this: nothing but our own light modules is imported."""
+"""Which next steps to suggest. The hook loads this: nothing but our own light modules is imported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COMPLETE = "Complete workflow and merge to main"
 UTILITY_ACTIVE = "Show workflow status"
 UTILITY_AFTER = "View project status"
 
-# Fixed texts. Gate failure and blocker need an active workflow, completion and cancellation speak without one (N8).
+# Fixed texts. Gate failure and blocker need an active workflow, completion and cancellation speak without one.
 _GATE_FAILED = ("Review gate failure details", "Retry gate check", "Escalate to human")
 _BLOCKER = ("Resolve blocker and retry", "Cancel workflow", UTILITY_ACTIVE)
 _COMPLETED = ("Start a new feature", "Run tests", UTILITY_AFTER)
@@ -117,7 +117,7 @@ class _Workflow:
         return cls(tuple(phases), index, active.get("type"), active.get("noun"), active.get("stage"))
 
     def after(self, position: int) -> str:
-        """The primary step at a position: go on, or complete (N6)."""
+        """The primary step at a position: go on, or complete."""
         if position + 1 < len(self.phases):
             return f"Continue to {resolve_display_name(self.phases[position + 1])}"
         return COMPLETE

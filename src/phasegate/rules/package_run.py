@@ -1,4 +1,4 @@
-"""A work package from PLANNED to DONE or BLOCKED (D5, D10-D12): `decide` says what is next, `apply` takes in what came.
+"""A work package from PLANNED to DONE or BLOCKED: `decide` says what is next, `apply` takes in what came.
 
 Both are pure. The dispatcher carries the actions out, records the events, and asks again; after a crash it folds the
 recorded events and asks again, too. Agents of one package work side by side: each owes its part, and is tried again and

@@ -1,4 +1,4 @@
-"""What each phase does, as data (W7): who works, what the gate behind it demands."""
+"""What each phase does, as data: who works, what the gate behind it demands."""
 
 from __future__ import annotations
 

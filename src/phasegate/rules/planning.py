@@ -1,4 +1,4 @@
-"""Work packages made from the tasks of a plan (D2): what must be done together, and what can be done side by side."""
+"""Work packages made from the tasks of a plan: what must be done together, and what can be done side by side."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def commands_of(profile: Profile | None, root: Mapping[str, str], checks: Packag
     """The commands to run, by purpose: the package's own, else the profile's that the project has.
 
     `root` holds the names at the root of the repository, with the text of those files that are asked for keys. A
-    purpose that is missing from the result, or empty, is not asked for; the evidence says so (D8).
+    purpose that is missing from the result, or empty, is not asked for; the evidence says so.
     """
     found = {}
     for purpose in ("setup", "build", "test", "lint", "typecheck", "coverage"):

@@ -11,7 +11,7 @@ _ORDINARY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.
 
 
 def path_problem(path: str) -> str | None:
-    """Why a path is not plainly one file inside the tree; None if it is (J01, J03)."""
+    """Why a path is not plainly one file inside the tree; None if it is."""
     if _ORDINARY.fullmatch(path) and len(path) <= LONGEST_NAME:
         return None
     if not path:
@@ -49,7 +49,7 @@ def names_git_directory(path: str) -> bool:
 
 
 def fold(path: str) -> str:
-    """The form in which case twins and NFC/NFD twins are equal (D05)."""
+    """The form in which case twins and NFC/NFD twins are equal."""
     if path.isascii():
         return path.lower()
     return normalize("NFC", normalize("NFD", path).casefold())

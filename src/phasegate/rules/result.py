@@ -1,4 +1,4 @@
-"""The JSON result of an answer (D7): found in untrusted text, decoded strictly, held against the job it answers."""
+"""The JSON result of an answer: found in untrusted text, decoded strictly, held against the job it answers."""
 
 from __future__ import annotations
 

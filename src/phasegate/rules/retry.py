@@ -1,4 +1,4 @@
-"""Which failures are worth another try, and when (D10). Texts are foreign: all they can buy is a bounded wait."""
+"""Which failures are worth another try, and when. Texts are foreign: all they can buy is a bounded wait."""
 
 from __future__ import annotations
 

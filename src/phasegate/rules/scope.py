@@ -1,4 +1,4 @@
-"""What a work package may change, and what is wrong with what was changed (D6).
+"""What a work package may change, and what is wrong with what was changed.
 
 A scope lists paths and git-style patterns. A path covers itself and what lies below it, from the root on; a pattern
 follows git (see `glob`). Every entry also stands for the path it spells: `app/[id]/page.tsx` is a file name too.
@@ -141,7 +141,7 @@ class Scope:
         return path not in self._paths and compile_any(self.litter).match(path) is not None
 
     def twin_of(self, path: str) -> str | None:
-        """The listed path of which this is a case or Unicode twin (D05)."""
+        """The listed path of which this is a case or Unicode twin."""
         for name in ancestors(path):
             if name in self._listed:
                 return None
@@ -169,7 +169,7 @@ def judge(changes: Sequence[Change], scope: Scope, tracked: Iterable[str] = ()) 
 
 
 def changed_lock_files(changes: Iterable[Change], scope: Scope) -> list[str]:
-    """The lock files among the changes, for the reviewer's eyes (D09)."""
+    """The lock files among the changes, for the reviewer's eyes."""
     paths = {path for change in changes for path in _paths(change)}
     return sorted(path for path in paths if scope.is_lock_file(path))
 
@@ -196,7 +196,7 @@ def _is_wrong(path: str, scope: Scope) -> bool:
 
 
 def _place_violation(change: Change, wrong: str, scope: Scope) -> Violation:
-    """The violation of a path that may not change; a rename names both its ends (D04)."""
+    """The violation of a path that may not change; a rename names both its ends."""
     problem, twin = path_problem(wrong), scope.twin_of(wrong)
     if problem is not None:
         rule, detail = Broken.UNSAFE_PATH, problem
@@ -212,7 +212,7 @@ def _place_violation(change: Change, wrong: str, scope: Scope) -> Violation:
 
 
 def _mode_violations(change: Change, scope: Scope) -> Iterator[Violation]:
-    """Only plain files, declared executables and links that stay in the tree pass (D08)."""
+    """Only plain files, declared executables and links that stay in the tree pass."""
     if Mode.SUBMODULE in (change.mode, change.old_mode) or change.path == ".gitmodules":
         yield Violation(change.path, Broken.SUBMODULE, "submodules may not be added, changed or removed")
     elif change.kind is ChangeKind.DELETED:

@@ -1,4 +1,4 @@
-"""The requirements of a specification, by spec-kitty's annotations (D15). Annotated ids are the authoritative ones.
+"""The requirements of a specification, by spec-kitty's annotations. Annotated ids are the authoritative ones.
 
     <!-- spec-kitty: validated -->
     <!-- spec-kitty: fr-count: 2 -->

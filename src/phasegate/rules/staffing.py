@@ -1,4 +1,4 @@
-"""Which agent serves a role (P5): the one that a person named, else one that is there; a critic is not the writer."""
+"""Which agent serves a role: the one that a person named, else one that is there; a critic is not the writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a step of a feature (W3, W5-W8): each event is taken in only while its step is due.
+"""What came of a step of a feature: each event is taken in only while its step is due.
 
 No event carries a gate's outcome: it is judged here, from the evidence of the round, so that no sequence of events
 passes a gate without its evidence.

@@ -1,4 +1,4 @@
-"""What people are told of a feature's events: one line each, and at the emission points the block (W3, N7)."""
+"""What people are told of a feature's events: one line each, and at the emission points the block."""
 
 from __future__ import annotations
 

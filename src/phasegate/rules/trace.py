@@ -1,4 +1,4 @@
-"""From each requirement to its packages, commits and tests (D15), and what is missing on the way."""
+"""From each requirement to its packages, commits and tests, and what is missing on the way."""
 
 from __future__ import annotations
 

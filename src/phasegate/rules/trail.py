@@ -1,4 +1,4 @@
-"""The trail of one job (D13): what was done, by whom, and how we know. One JSON object a line, each bound to the last.
+"""The trail of one job: what was done, by whom, and how we know. One JSON object a line, each bound to the last.
 
 The fields of a line, in order: `ts`, `actor`, `job`, `action`, the action's own, `source`, `prev`, `entry_hash`.
 `entry_hash` is SHA-256 over every byte of the line that stands before it, and `prev` is the line before's; the hash
@@ -94,7 +94,7 @@ def origin(feature: str, job: str) -> str:
 
 
 def entry(ts: str, job: str, done: Done) -> bytes:
-    """A line as far as it is known before its turn. It is one line whatever its fields contain (I03)."""
+    """A line as far as it is known before its turn. It is one line whatever its fields contain."""
     if taken := RESERVED.intersection(done.fields):
         raise ValueError(f"field {min(taken)} belongs to every entry")
     return _to_json(
@@ -134,7 +134,7 @@ def _whole(text: str) -> str:
 
 
 def read_lines(data: bytes, previous: str) -> Reading:
-    """Check a trail line by line. An unfinished last line is no break: it is what a crash leaves (I05)."""
+    """Check a trail line by line. An unfinished last line is no break: it is what a crash leaves."""
     whole, newline, torn = data.rpartition(b"\n")
     count = 0
     for line in whole.split(b"\n") if newline else ():

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 # As ECMA-48 has them, but none goes over a line end: so none can hide a line. The `open` groups match, empty, where
-# nothing ends a control string on its line. Nothing here can go back: a flood of ESC costs its length (M06).
+# nothing ends a control string on its line. Nothing here can go back: a flood of ESC costs its length.
 _SEQUENCE = re.compile(
     "\x1b(?:"
     r"\][^\x07\x1b\r\n]*+(?:\x07|\x1b\\|(?P<open_osc>))"  # OSC: titles, links, the clipboard
@@ -43,7 +43,7 @@ def strip_escapes(text: str) -> Stripped:
 
 
 def for_terminal(text: str) -> str:
-    """The text as it may be shown on a terminal, in a log or on a page: nothing in it acts (M01)."""
+    """The text as it may be shown on a terminal, in a log or on a page: nothing in it acts."""
     return _UNSHOWABLE.sub("\ufffd", strip_escapes(text).text)
 
 

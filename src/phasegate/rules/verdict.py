@@ -1,4 +1,4 @@
-"""Which verdict an answer gives in a phase, and all that keeps a PASS from counting (P6)."""
+"""Which verdict an answer gives in a phase, and all that keeps a PASS from counting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foreign text on its way to a terminal: nothing in it is obeyed, all of it is seen (M01)."""
+"""Foreign text on its way to a terminal: nothing in it is obeyed, all of it is seen."""
 
 from __future__ import annotations
 

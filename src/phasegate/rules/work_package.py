@@ -1,4 +1,4 @@
-"""A work package: what its front matter says, which states it can be in, and what makes one invalid (D2, D5)."""
+"""A work package: what its front matter says, which states it can be in, and what makes one invalid."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
         litter: Sequence[str] = LITTER,
         own_folders: Sequence[str] = OWN_FOLDERS,
     ) -> Scope:
-        """What may change; the package's own document in the checkout is set aside (D1)."""
+        """What may change; the package's own document in the checkout is set aside."""
         return Scope(
             self.file_scope,
             executable=self.executable_files,
@@ -120,7 +120,7 @@ class State(StrEnum):
 
 
 def split(items: Sequence[T], parts: int) -> tuple[tuple[T, ...], ...]:
-    """Contiguous near-equal parts, larger ones first; more parts than items leave empty ones at the end (D11)."""
+    """Contiguous near-equal parts, larger ones first; more parts than items leave empty ones at the end."""
     size, larger = divmod(len(items), parts)
     ends = [(n + 1) * size + min(n + 1, larger) for n in range(parts)]
     return tuple(tuple(items[start:end]) for start, end in zip([0, *ends], ends, strict=False))
@@ -135,7 +135,7 @@ class PackageProblem(NamedTuple):
 
 
 def slug_is_safe(slug: str) -> bool:
-    """Whether a feature's name can be a folder and part of a branch: `NNN-words` and nothing else (J03)."""
+    """Whether a feature's name can be a folder and part of a branch: `NNN-words` and nothing else."""
     return _SLUG.fullmatch(slug) is not None and len(slug) <= 100
 
 

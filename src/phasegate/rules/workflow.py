@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# W1. The order is the order of work, not of the numbers: local tests come before integration tests.
+# The order is the order of work, not of the numbers: local tests come before integration tests.
 WORKFLOWS: dict[str, tuple[str, ...]] = {
     "feature": (
         "00-quick-scan",

@@ -139,7 +139,7 @@ def _packs(root: int) -> Iterator[bytes]:
 def _add_pack(place: Place, pack: bytes, timeout_s: float, largest_object: int) -> None:
     """Index a pack anew: git computes the names of its objects itself. A broken one is left out.
 
-    So is one with an object that would not fit: a few bytes of deltas can unfold to all of the machine's memory (M05).
+    So is one with an object that would not fit: a few bytes of deltas can unfold to all of the machine's memory.
     """
     try:
         git(place, "index-pack", "--stdin", stdin=pack, timeout_s=timeout_s, largest_allocation=largest_object)

@@ -1,8 +1,8 @@
-"""All that an agent changed, from the file system and from git, as values that `rules.scope.judge` takes (D6).
+"""All that an agent changed, from the file system and from git, as values that `rules.scope.judge` takes.
 
 The disk decides: `changes` is what differs there from the commit that the checkout was made from. What an agent
-committed or staged and the disk no longer shows is in `passing`: it is not delivered, and a reviewer sees it (D03).
-A submodule is always among the changes, even if only the agent's git knows it (D06).
+committed or staged and the disk no longer shows is in `passing`: it is not delivered, and a reviewer sees it.
+A submodule is always among the changes, even if only the agent's git knows it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Observation(NamedTuple):
 
 
 class TooMuch(NamedTuple):
-    """An agent left more than we look at (M04)."""
+    """An agent left more than we look at."""
 
     what: str
     limit: int

@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.|lock\b)){0,98}[A-Za-z0-
 
 
 class Assignment(NamedTuple):
-    """Which piece of work a checkout is for: a package, or another run of a feature. Each agent has its own (D11)."""
+    """Which piece of work a checkout is for: a package, or another run of a feature. Each agent has its own."""
 
     slug: str
     work: str  # `WP01`

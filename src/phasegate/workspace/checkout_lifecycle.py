@@ -1,4 +1,4 @@
-"""Checkouts of agents: made, reused, brought up to date, started over, removed. Nothing is lost on the way (D4).
+"""Checkouts of agents: made, reused, brought up to date, started over, removed. Nothing is lost on the way.
 
 A checkout that is done with can be kept for the next one: it is swept of everything that is not in its commit, given
 a new git directory, and only the files that differ are written. That costs a fraction of a new one.

@@ -1,4 +1,4 @@
-"""Making a checkout: anew, or out of one that is there, which is swept clean first (D10)."""
+"""Making a checkout: anew, or out of one that is there, which is swept clean first."""
 
 from __future__ import annotations
 

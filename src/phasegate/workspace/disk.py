@@ -1,7 +1,7 @@
 """Files that an agent has made, handled without trusting any of them.
 
 Every step goes from an open folder to a name in it, and never through a link. Only plain files with one name are read:
-a second name may be one outside of the checkout (D13).
+a second name may be one outside of the checkout.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OTHER_DEVICE = "other-device"
 
 
 class Limits(NamedTuple):
-    """How much a checkout may hold beyond what it began with (M04)."""
+    """How much a checkout may hold beyond what it began with."""
 
     files: int = 50_000
     file_bytes: int = 100 * 1024**2

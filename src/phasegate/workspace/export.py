@@ -1,4 +1,4 @@
-"""A tree written into an empty folder, for checks and for whoever must see exactly what was harvested (D8.g, D10).
+"""A tree written into an empty folder, for checks and for whoever must see exactly what was harvested.
 
 Bytes are written as they are: no filter, no line ends, no keywords. A symbolic link that does not surely stay inside
 the tree is left out and named.

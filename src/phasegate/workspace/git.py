@@ -1,6 +1,6 @@
 """Our own git: one way to run it, with nothing in it that somebody else has set.
 
-How agents are kept from running code through our git, or from being believed by it (D02, D6.m):
+How agents are kept from running code through our git, or from being believed by it:
 
 - An agent's checkout is a repository of its own. Its `.git` is written by us, reads the person's objects through
   `alternates`, and is never the git directory of any command of ours after the agent has started.

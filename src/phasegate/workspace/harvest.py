@@ -37,7 +37,7 @@ class Taken(NamedTuple):
     id: str
     message: str
     source: str | None
-    renamed: bool  # the agent's message did not name the package: we put its name in front (D8.e)
+    renamed: bool  # the agent's message did not name the package: we put its name in front
 
 
 class Harvest(NamedTuple):
@@ -245,7 +245,7 @@ class _Work:
 
 
 def named(message: str, work: str) -> tuple[str, bool]:
-    """A message that names its package, and whether we had to put the name there (D8.e)."""
+    """A message that names its package, and whether we had to put the name there."""
     if re.match(rf"(?:{re.escape(work)}|[a-z]+\({re.escape(work)}\)!?): \S", message):
         return message, False
     return f"{work}: {message}", True

@@ -1,4 +1,4 @@
-"""What an agent committed, read from a copy of its objects: messages to keep, and edits that later went away (D03)."""
+"""What an agent committed, read from a copy of its objects: messages to keep, and edits that later went away."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_MESSAGE = 64 * 1024
 _MOST_KEPT_BYTES = 32 * 1024**2
 _SIGNED = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<when>\d{1,12}) (?P<zone>[+-]\d{4})")
 _FURTHEST_ZONE = 1400
-# Character sets that people write in. Python knows more under this name, some of them slow on purpose (M06).
+# Character sets that people write in. Python knows more under this name, some of them slow on purpose.
 _CHARACTER_SET = re.compile(r"(?:utf|iso|latin|us-ascii|cp|windows|koi8|euc|shift|gb|big5)[\w-]{0,20}", re.ASCII | re.I)
 _UNKNOWN = Signature(Identity("unknown", "unknown"), 0)
 

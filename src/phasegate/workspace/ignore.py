@@ -1,4 +1,4 @@
-"""What an agent's tools leave behind: the ignore rules of the base commit, and a list of litter (D6.j, D6.k).
+"""What an agent's tools leave behind: the ignore rules of the base commit, and a list of litter.
 
 The rules are those of git, read from the base commit's own `.gitignore` files and never from those on the disk, which
 an agent can edit. The matcher is that of file scopes, because `pathspec` and agents' file names together can stall.

@@ -44,7 +44,7 @@ class Conflict(NamedTuple):
 
 
 class AlreadyMerged(NamedTuple):
-    """There is nothing to do: the target has the source's history (F03)."""
+    """There is nothing to do: the target has the source's history."""
 
     target: str
     commit: str

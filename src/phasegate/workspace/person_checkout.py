@@ -1,6 +1,6 @@
 """A checkout of the person's own, on a branch that is about to move: moved along if it is clean, never overwritten.
 
-What the person has not committed is not touched: one such file and everything stops, with its name (W8.g, W8.h). A
+What the person has not committed is not touched: one such file and everything stops, with its name. A
 file that already is what it is about to become is no obstacle, so that a move that was cut off can be ended.
 """
 

@@ -1,4 +1,4 @@
-"""Moving refs: by compare and swap, under the lock of the repository (G05)."""
+"""Moving refs: by compare and swap, under the lock of the repository."""
 
 from __future__ import annotations
 

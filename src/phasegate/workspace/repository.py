@@ -16,7 +16,7 @@ from phasegate.workspace.git import GitFailed, Identity, Place, ask_as_the_perso
 from phasegate.workspace.remembered import git_about
 
 NOBODY = Identity("Phasegate", "phasegate@localhost")
-# Bytes are stored and written as they are (D12): this file wins over every `.gitattributes` of a tree.
+# Bytes are stored and written as they are: this file wins over every `.gitattributes` of a tree.
 RAW_ATTRIBUTES = "* -text !eol -ident -filter !working-tree-encoding !crlf\n"
 _READ_AT_ONCE_BYTES = 512 * 1024**2
 _LEFT_FOR_S = 24 * 3600

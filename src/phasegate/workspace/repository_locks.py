@@ -1,4 +1,4 @@
-"""Locks that no death leaves behind, and the lock files of git that a death did leave behind (F04, G01, W4.i).
+"""Locks that no death leaves behind, and the lock files of git that a death did leave behind.
 
 Both are `flock`s: the kernel gives them back when their holder dies. The lock of the repository is also the standard
 output of each git that changes something under it, so it is held until that git has ended, even if we are killed.

@@ -1,4 +1,4 @@
-"""Work that would be lost is kept under a ref first (F05, D7.h)."""
+"""Work that would be lost is kept under a ref first."""
 
 from __future__ import annotations
 

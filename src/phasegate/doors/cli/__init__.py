@@ -174,7 +174,7 @@ def _disk_is_full(error: OSError) -> int:
 
 
 def show_mistake(error: click.ClickException) -> None:
-    """Say what is wrong with the arguments, on stderr; what was typed may hold escape sequences (M01)."""
+    """Say what is wrong with the arguments, on stderr; what was typed may hold escape sequences."""
     from io import StringIO
 
     from phasegate.doors.cli.render import printable

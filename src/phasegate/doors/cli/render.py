@@ -48,7 +48,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def printable(text: object) -> str:
-    """A file name, or any text from outside, without what could steer a terminal or break a line (M01)."""
+    """A file name, or any text from outside, without what could steer a terminal or break a line."""
     return visible(str(text))
 
 

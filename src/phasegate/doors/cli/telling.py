@@ -1,4 +1,4 @@
-"""What a run prints: progress to stderr, gates and blocks to stdout; a block is always the last thing of all (N1)."""
+"""What a run prints: progress to stderr, gates and blocks to stdout; a block is always the last thing of all."""
 
 from __future__ import annotations
 
