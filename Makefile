@@ -43,8 +43,8 @@ test-bare: $(VENV)/.dev ## the tests that a sandbox can make a difference to, wi
 test-long: $(VENV)/.dev ## all tests, in the nightly profile
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents
 
-test-agents: $(VENV)/.dev ## the real agent programs against a stand-in model; installs them once
-	@$(BIN)/python tools/agent_tests.py -n $(WORKERS) -q
+test-agents: $(VENV)/.dev ## the real agent programs against a stand-in model; NEWEST=1: the newest of each
+	@$(BIN)/python tools/agent_tests.py $(if $(NEWEST),--newest) -n $(WORKERS) -q
 
 check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability, known vulnerabilities
 	@$(BIN)/ruff format --check --quiet .

@@ -1,6 +1,9 @@
 """Installs the real agent programs once, in a folder that outlives the checkout, and runs tests/agents with them.
 
-Usage: python tools/agent_tests.py [arguments for pytest]
+Usage: python tools/agent_tests.py [--newest] [arguments for pytest]
+
+With --newest the newest version of each program is run in place of the tested one, so that what changed is seen before
+users see it.
 
 Without a package registry there is nothing to run: the tests are skipped, this says so aloud, and the exit status is 0.
 A package that the registry does not have is a mistake of ours, and fails.
@@ -10,12 +13,14 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +50,23 @@ def programs(manifest: Path, cache: Path) -> Path:
     return found
 
 
+def newest_manifest(manifest: Path, cache: Path) -> Path:
+    """The manifest with the newest version of each program; says what is newer than the tested one."""
+    content = json.loads(manifest.read_text())
+    tested = content["dependencies"]
+    with tempfile.TemporaryDirectory() as folder:
+        content["dependencies"] = {
+            package: _npm(("npm", "view", f"{package}@latest", "version", "--loglevel=error"), Path(folder)).strip()
+            for package in tested
+        }
+    for package, version in content["dependencies"].items():
+        print(f"{package} {version}{'' if version == tested[package] else f' (tested: {tested[package]})'}")
+    cache.mkdir(parents=True, exist_ok=True)
+    path = cache / "newest.json"
+    path.write_text(json.dumps(content, indent=2))
+    return path
+
+
 def cache_folder(environment: Mapping[str, str]) -> Path:
     base = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME') or '/var/tmp'}/.cache"
     return Path(base) / "phasegate-test-agents"
@@ -66,8 +88,6 @@ def alone(lock: Path) -> Iterator[None]:
 
 def _install(manifest: Path, folder: Path) -> None:
     """Into a folder of another name first: what has its name is complete."""
-    if shutil.which("npm") is None:
-        raise Unreachable("npm is not installed")
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -77,21 +97,26 @@ def _install(manifest: Path, folder: Path) -> None:
     partial.rename(folder)
 
 
-def _npm(argv: tuple[str, ...], folder: Path) -> None:
+def _npm(argv: tuple[str, ...], folder: Path) -> str:
+    if shutil.which("npm") is None:
+        raise Unreachable("npm is not installed")
     try:
         done = subprocess.run(argv, check=False, cwd=folder, capture_output=True, text=True, timeout=INSTALL_WITHIN_S)
     except subprocess.TimeoutExpired:
         raise Unreachable(f"npm did not finish in {INSTALL_WITHIN_S} s") from None
     if done.returncode == 0:
-        return
+        return done.stdout
     if trouble := NETWORK_TROUBLE.search(done.stderr):
         raise Unreachable(f"the package registry does not answer ({trouble[0]})")
     raise SystemExit(f"npm could not install the agent programs:\n{done.stderr}")
 
 
 def main(arguments: list[str]) -> int:
+    cache, newest = cache_folder(os.environ), "--newest" in arguments
+    arguments = [argument for argument in arguments if argument != "--newest"]
     try:
-        found = {"PHASEGATE_TEST_AGENTS": str(programs(MANIFEST, cache_folder(os.environ)))}
+        manifest = newest_manifest(MANIFEST, cache) if newest else MANIFEST
+        found = {"PHASEGATE_TEST_AGENTS": str(programs(manifest, cache))}
         missing = ""
     except Unreachable as why:
         found, missing = {}, str(why)

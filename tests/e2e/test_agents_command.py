@@ -49,12 +49,26 @@ def test_each_program_is_shown_with_its_place_its_version_and_the_tested_one(tmp
     assert done.code == 0, done.stderr
     assert str(path) in done.stdout
     assert "2.1.325, tested\n" in done.stdout
-    assert "9.9.9, tested with 0.166.0" in done.stdout
+    assert "9.9.9, newer than tested (0.166.0)\n" in done.stdout
     assert "unknown: it ended with exit status 3" in done.stdout
     assert "2025.09.18-7ae6800, unverified" in done.stdout
     found = surveyed(machine)
     assert (found["claude"]["path"], found["claude"]["version"]) == (str(path), "2.1.325")
     assert found["qwen"]["path"] == ""
+
+
+@pytest.mark.demand("D3.k")
+def test_a_program_that_is_older_than_the_tested_one_is_told_how_to_be_updated(tmp_path: Path) -> None:
+    machine = make_machine(tmp_path)
+    machine.install("gemini", "echo 0.60.9")
+    machine.install("claude", "echo 0.0.1")
+    update = "npm install -g @google/gemini-cli@latest"
+    assert f"0.60.9, older than tested (0.61.0): {update}\n" in machine.command("agents").stdout
+    found = surveyed(machine)
+    assert (found["gemini"]["version_standing"], found["gemini"]["update"]) == ("older than tested", update)
+    assert {"what": "version 0.0.1 is too old", "remedy": "npm install -g @anthropic-ai/claude-code@latest"} in found[
+        "claude"
+    ]["missing"]
 
 
 def test_a_program_that_is_a_script_of_the_repository_is_asked_too(tmp_path: Path) -> None:
@@ -230,12 +244,26 @@ def test_an_agent_that_nobody_knows_or_that_is_not_installed_is_refused_with_a_h
     assert (missing.code, "phasegate agents" in missing.stderr) == (2, True)
 
 
+@pytest.mark.demand("D3.k")
+def test_a_program_without_a_sign_in_and_a_key_is_not_started(tmp_path: Path) -> None:
+    machine = make_machine(tmp_path)
+    started = tmp_path / "started"
+    machine.install("claude", f"cat > /dev/null; touch {started}; exit 1")
+    done = machine.command("agents", "test", "claude")
+    assert done.code == 2
+    assert "claude was not started: neither a sign-in nor a key was found" in done.stderr
+    assert "set ANTHROPIC_API_KEY" in done.stderr
+    assert not started.exists()
+    tried = machine.command("agents", "test", "claude", env={"ANTHROPIC_API_KEY": KEY})
+    assert (tried.code, "it does not work" in tried.stdout) == (1, True), tried.stdout + tried.stderr
+
+
 def test_a_reached_limit_stops_a_round_trip_too(tmp_path: Path) -> None:
     says = '{"type":"result","subtype":"success","is_error":false,"result":"x","total_cost_usd":30.0,"usage":{}}'
     machine = make_machine(tmp_path, "[limits]\nrun_cost_usd = 1000\ntotal_cost_usd = 25\n")
     machine.install("claude", f"cat > /dev/null; echo '{says}'")
-    first = machine.command("agents", "test", "claude", "--json")
+    first = machine.command("agents", "test", "claude", "--json", env={"ANTHROPIC_API_KEY": KEY})
     assert first.json["usage"]["cost_usd"] == 30.0, first.stdout + first.stderr
-    second = machine.command("agents", "test", "claude")
+    second = machine.command("agents", "test", "claude", env={"ANTHROPIC_API_KEY": KEY})
     assert second.code == 1
     assert "total_cost_usd" in second.stdout

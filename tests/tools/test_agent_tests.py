@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 MANIFEST = ROOT / "tests/agents/package.json"
 
 
-def run_tool(folder: Path, npm: str | None) -> subprocess.CompletedProcess[str]:
+def run_tool(folder: Path, npm: str | None, *options: str) -> subprocess.CompletedProcess[str]:
     """Run it with an npm that is this shell script, in a cache of its own; it only collects the tests."""
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
@@ -22,7 +22,7 @@ def run_tool(folder: Path, npm: str | None) -> subprocess.CompletedProcess[str]:
         (bin_folder / "npm").write_text(f"#!/bin/sh\n{npm}\n")
         (bin_folder / "npm").chmod(0o755)
     env = {**os.environ, "XDG_CACHE_HOME": str(folder), "PATH": f"{bin_folder}:/bin" if npm else str(bin_folder)}
-    argv = [sys.executable, "tools/agent_tests.py", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    argv = [sys.executable, "tools/agent_tests.py", *options, "--collect-only", "-q", "-p", "no:cacheprovider"]
     return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
 
 
@@ -49,6 +49,18 @@ def test_what_was_installed_is_used_again_and_half_an_installation_never(tmp_pat
         done = run_tool(tmp_path, count + "mkdir -p node_modules/.bin")
         assert (done.returncode, "SKIPPED" in done.stderr) == (0, False), done.stdout + done.stderr
     assert (tmp_path / "calls").read_text() == "x\nx\n"  # install and rebuild, once
+
+
+def test_the_newest_versions_are_run_when_asked_for_and_those_that_were_not_tested_are_named(tmp_path: Path) -> None:
+    installs = 'cp package.json "$XDG_CACHE_HOME/installed.json"; mkdir -p node_modules/.bin'
+    npm = f'if [ "$1" = view ]; then echo 99.0.0; else {installs}; fi'
+    done = run_tool(tmp_path, npm, "--newest")
+    assert (done.returncode, "SKIPPED" in done.stderr) == (0, False), done.stdout + done.stderr
+    tested = json.loads(MANIFEST.read_text())["dependencies"]
+    assert json.loads((tmp_path / "installed.json").read_text())["dependencies"] == dict.fromkeys(tested, "99.0.0")
+    for package, version in tested.items():
+        assert f"{package} 99.0.0 (tested: {version})" in done.stdout
+    assert "SKIPPED" in run_tool(tmp_path, "echo 'npm error code ENOTFOUND' >&2; exit 1", "--newest").stderr
 
 
 def test_every_version_is_exact_and_no_host_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, FinishedRun
@@ -12,6 +13,11 @@ from phasegate.rules.visible_text import visible
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # what a shell says
 _LONGEST_QUOTE = 300
+READ_OF_COMPLAINT, LONGEST_OPTION = 4_000, 60
+# In the words of commander, clap and yargs; the last one names its options without hyphens.
+_UNKNOWN_OPTION = re.compile(
+    r"^error: (?:unknown option|unexpected argument) '(-[^'\n]{1,100})'|^Unknown arguments?: ([\w-]{1,100})", re.M
+)
 
 
 class PlainReading:
@@ -57,6 +63,12 @@ def _failure(exit_status: int, stderr: str) -> tuple[Ending, str]:
     endings = {Fault.PERMANENT: Ending.FAILED, Fault.RATE_LIMIT: Ending.RATE_LIMITED}
     kind = "" if fault is Fault.PERMANENT else f" ({fault})"
     return endings.get(fault, Ending.TRANSIENT), f"exit status {exit_status}{kind}{_complaint(stderr)}"
+
+
+def unknown_option(stderr: str) -> str:
+    """The option that a program says it does not know; empty: it says no such thing."""
+    found = _UNKNOWN_OPTION.search(strip_escapes(stderr[:READ_OF_COMPLAINT]).text)
+    return visible((found[1] or found[2] or "")[:LONGEST_OPTION]) if found else ""
 
 
 def _complaint(stderr: str) -> str:

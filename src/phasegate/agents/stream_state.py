@@ -10,7 +10,7 @@ import msgspec
 
 from phasegate.agents.api_error import Trouble, meaning_of, shown
 from phasegate.agents.first_sign import FirstSign
-from phasegate.agents.plain_program import cut_short, ending_of_plain_program, retry_at_s
+from phasegate.agents.plain_program import cut_short, ending_of_plain_program, retry_at_s, unknown_option
 from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, Talk, Usage
 from phasegate.agents.stream_line import Line, LineReader
 from phasegate.rules.answer import parse_answer
@@ -141,12 +141,21 @@ def report_of_stream(state: StreamState, finished: FinishedRun, unusable: Collec
             retry_at_s=meaning.retry_at_s,
             remedy=meaning.remedy,
         )
+    if not state.completed and (option := unknown_option(finished.stderr)):
+        return msgspec.structs.replace(report, **_unknown_option(state.row, option))
     if state.first_sign.missed and not state.completed:
         return msgspec.structs.replace(state.first_sign.report(), remark=report.remark)
     ending, reason = _ending(state, finished, unusable)
     again_s = retry_at_s(finished) if ending is Ending.RATE_LIMITED else None
     remedy = state.row.sign_in if ending is Ending.NOT_RUNNABLE and finished.exit_status in unusable else ""
     return msgspec.structs.replace(report, ending=ending, reason=reason, retry_at_s=again_s, remedy=remedy)
+
+
+def _unknown_option(row: HarnessRow, option: str) -> dict[str, object]:
+    """It was started with an option that its version does not have: ours, or one of the configured command."""
+    versions = f"it was tested with {row.tested}; update it: {row.install}" if row.tested else "see its documentation"
+    remedy = f"{versions}; or mend `command` in phasegate.toml, if the option is yours"
+    return {"ending": Ending.NOT_RUNNABLE, "reason": f"it does not know the option {option}", "remedy": remedy}
 
 
 def _unread(state: StreamState) -> str:

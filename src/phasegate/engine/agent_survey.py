@@ -23,6 +23,7 @@ from phasegate.engine.staffing import can_start, command_of, known_agents, progr
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.record.location import main_tree
 from phasegate.rules.harnesses import ACP, ROWS, SCRIPTED, HarnessRow, known_row
+from phasegate.rules.program_version import VersionStanding, standing_of_version
 from phasegate.rules.staffing import serve
 
 MOST_AT_ONCE = 4
@@ -56,6 +57,8 @@ class Surveyed(NamedTuple):
     version: str  # empty: `version_unknown` says why
     version_unknown: str
     tested: str  # empty: it was never run by us
+    version_standing: str  # tested, older or newer than tested, too old, or unknown
+    update: str  # how to get a newer one; empty: there is no need
     sign_in: tuple[str, ...]  # names of what is there: files below the home folder, variables
     roles: tuple[str, ...]
     stands_in_for: tuple[str, ...]
@@ -92,8 +95,12 @@ def _surveyed(
     known = known_row(agent.harness, agent.command)
     sign_in = tuple(_sign_in(agent, known))
     level, why_not = _level(shop.config, agent)
+    tested = known.tested if known and agent.harness != ACP else ""
+    standing = standing_of_version(version.number, known.oldest if known else "", tested)
+    update = known.install if known and standing in (VersionStanding.OLDER, VersionStanding.TOO_OLD) else ""
     missing = (
         *_missing_program(shop, agent, known),
+        *([Missing(f"version {version.number} is too old", update)] if standing is VersionStanding.TOO_OLD else ()),
         *_missing_sign_in(agent, known, sign_in),
         *((Missing(why_not, "install bubblewrap, or set another `sandbox` in [run]"),) if why_not else ()),
     )
@@ -106,7 +113,9 @@ def _surveyed(
         path=program_of(shop, agent) or "",
         version=version.number,
         version_unknown=version.why_not,
-        tested=known.tested if known and agent.harness != ACP else "",
+        tested=tested,
+        version_standing=str(standing),
+        update=update,
         sign_in=sign_in,
         roles=roles.get(name, ()),
         stands_in_for=tuple(one for one, other in shop.config.agents.items() if other.fallback == name),
@@ -158,6 +167,14 @@ def _missing_program(shop: Workshop, agent: Agent, known: HarnessRow | None) -> 
 def _missing_sign_in(agent: Agent, known: HarnessRow | None, found: Iterable[str]) -> Iterator[Missing]:
     if known and not tuple(found):
         yield Missing("neither a sign-in nor a key was found", known.sign_in)
+
+
+def lacks_a_sign_in(agent: Agent) -> Missing | None:
+    """What an agent's own program lacks to reach its model. A command of the person's may know another way to it."""
+    known = known_row(agent.harness, agent.command)
+    if agent.command and agent.harness != ACP:
+        return None
+    return next(_missing_sign_in(agent, known, _sign_in(agent, known)), None)
 
 
 def _roles(shop: Workshop) -> dict[str, tuple[str, ...]]:

@@ -15,6 +15,7 @@ import msgspec
 from phasegate.agents.port import Usage
 from phasegate.config import Agent
 from phasegate.config.agreement import suggestion
+from phasegate.engine.agent_survey import lacks_a_sign_in
 from phasegate.engine.crew import Crew
 from phasegate.engine.job_end import Assigned, Ended
 from phasegate.engine.jobs import clear_away, run_job, started_row
@@ -80,6 +81,8 @@ def _member(project: Project, name: str) -> Member:
         raise ConfigError(f"there is no agent {name}", suggestion(name, {**known, **project.config.agents}))
     if not can_start(project, choices[name]):
         raise ConfigError(f"the program of the agent {name} is not there", "phasegate agents says how to get it")
+    if (missing := lacks_a_sign_in(choices[name])) is not None:
+        raise ConfigError(f"{name} was not started: {missing.what}", missing.remedy)
     return Member(name, _in_time(choices[name]))
 
 

@@ -37,6 +37,7 @@ class HarnessRow(Light):
     names: tuple[str, ...] = ()  # what else people call it
     package: str = ""  # of npm
     installing: str = ""  # what to do where there is no package
+    oldest: str = ""  # the oldest version that was seen to work
     tested: str = ""  # the version that tests/agents runs; empty: it was never run by us
     version_arguments: tuple[str, ...] = ()  # make it print its version
     keys: tuple[str, ...] = ()  # variables that hold a key; one that is set will do
@@ -70,6 +71,7 @@ _ROWS = (
         program="claude",
         names=("claude-code",),
         package="@anthropic-ai/claude-code",
+        oldest="2.0.21",
         tested="2.1.325",
         version_arguments=("--version",),
         keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),

@@ -23,6 +23,7 @@ from phasegate.agents.port import (
     Usage,
 )
 from phasegate.agents.table import harness_of
+from phasegate.rules.harnesses import ROWS
 from support.agent_streams import FOLDER, NOW_S, PROGRAMS, REPOSITORY, recorded
 from support.agents import Mute, read
 from support.caged import eventually
@@ -307,6 +308,26 @@ def test_what_a_silent_program_said_of_its_trouble_goes_before_its_silence(task:
     assert eventually(lambda: talk.stops)
     report = reading.report(FinishedRun(None, "", "", signal=9, told_to_stop=True, timed_out=True))
     assert report.ending is Ending.RATE_LIMITED
+
+
+UNKNOWN_OPTIONS = {
+    "claude_code": ("error: unknown option '--no-such-flag'\n", "--no-such-flag"),
+    "codex": ("error: unexpected argument '--no-such-flag' found\n\n  tip: to pass it as a value\n", "--no-such-flag"),
+    "gemini": ("Unknown arguments: such-flag, suchFlag\nUsage: gemini [options]\n", "such-flag"),
+    "qwen": ("\x1b[31mUnknown argument: such-flag\x1b[0m\nUsage: qwen [options]\n", "such-flag"),
+}
+
+
+@pytest.mark.demand("D3.k")
+@pytest.mark.parametrize("kind", UNKNOWN_OPTIONS)
+def test_an_option_that_a_program_does_not_know_is_told_as_that(task: AgentTask, kind: str) -> None:
+    stderr, option = UNKNOWN_OPTIONS[kind]
+    _, report = heard(task, kind, FinishedRun(2, "", stderr))
+    assert (report.ending, report.reason) == (Ending.NOT_RUNNABLE, f"it does not know the option {option}")
+    assert ROWS[kind].tested in report.remedy
+    assert ROWS[kind].install in report.remedy
+    _, good = heard(task, kind, msgspec.structs.replace(recorded(kind, "ok"), stderr=stderr))
+    assert good.ending is Ending.COMPLETED, "where it came to its end, what it says of options is no reason"
 
 
 def test_gemini_that_stopped_because_it_went_round_in_circles_is_not_complete(task: AgentTask) -> None:

@@ -101,7 +101,9 @@ def _version(one: Surveyed) -> str:
         return f"unknown: {one.version_unknown}"
     if not one.tested:
         return f"{one.version}, unverified: no version of it was run by us"
-    return f"{one.version}, tested" if one.version == one.tested else f"{one.version}, tested with {one.tested}"
+    if one.version == one.tested:
+        return f"{one.version}, tested"
+    return f"{one.version}, {one.version_standing} ({one.tested}){f': {one.update}' if one.update else ''}"
 
 
 def _trip_lines(trip: RoundTrip) -> Iterator[str]:
