@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SHOWN_TESTS = 3
-SECTIONS = "NWTPD"
+SECTIONS = "NWTPDRX"
 DEMAND_ID = re.compile(rf"[{SECTIONS}][1-9][0-9]*")
 HEAD = """# Traceability
 

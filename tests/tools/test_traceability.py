@@ -86,7 +86,7 @@ def test_a_stale_document_is_refused_and_left_alone(project: Project) -> None:
         "[N1]\ntitle = 'empty'\na = ' '\n",
         "[N1]\ntitle = 'number'\na = 1\n",
         "[N01]\ntitle = 'zero'\na = 'x'\n",
-        "[X1]\ntitle = 'unknown section'\na = 'x'\n",
+        "[Q1]\ntitle = 'unknown section'\na = 'x'\n",
         "N1 = 'no table'\n",
         "[N1\n",
     ],

@@ -93,6 +93,12 @@ class OwnPhase(Settings, frozen=True):
     artifacts: tuple[Text, ...] | None = None
 
 
+class Protect(Settings, frozen=True):
+    """What only a person lets an agent change, besides the shipped list."""
+
+    paths: tuple[Text, ...] = ()
+
+
 class Paths(Settings, frozen=True):
     """Where things lie, below the root of the repository. What reads `.phasegate` and `.isdlc` may read no settings."""
 
@@ -110,4 +116,5 @@ class Config(Settings, frozen=True):
     checks: Mapping[str, Checks] = msgspec.field(default_factory=dict)
     workflows: Mapping[str, OwnWorkflow] = msgspec.field(default_factory=dict)
     paths: Paths = Paths()
+    protect: Protect = Protect()
     phases: Mapping[str, OwnPhase] = msgspec.field(default_factory=dict)

@@ -18,13 +18,12 @@ from phasegate.record.row_events import package_changed
 from phasegate.record.rows import Event, Package, Recorded
 from phasegate.record.store import Store
 from phasegate.rules.dependencies import needs, plan_problems
-from phasegate.rules.ordering import NOT_KEPT, By
 from phasegate.rules.package_run import Happened, Limits, Prepared, Run, Step, apply, fold
 from phasegate.rules.phase import Work, phase_of
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
 
 MOST_LISTED = 20
-PLAN_LOADED, HAPPENED, ALLOWED = "plan.loaded", "package.happened", "scope.allowed"
+PLAN_LOADED, HAPPENED = "plan.loaded", "package.happened"
 
 
 class _Loaded(msgspec.Struct, frozen=True):
@@ -34,13 +33,6 @@ class _Loaded(msgspec.Struct, frozen=True):
 class _Step(msgspec.Struct, frozen=True):
     package: str
     event: Happened
-
-
-class _Allowed(msgspec.Struct, frozen=True):
-    package: str
-    path: str
-    reason: str
-    by: By = By()
 
 
 class Planned(NamedTuple):
@@ -107,19 +99,6 @@ def find_package(reader: Reader, wanted: str, feature: str | None) -> Planned:
     )
     where = f" in {feature}" if feature else ""
     raise ConfigError(f"there is no package {wanted}{where}", hint)
-
-
-def allow_path(project: Project, store: Store, package: WorkPackage, path: str, reason: str, by: By = NOT_KEPT) -> None:
-    """Record a person's exception to a package's scope."""
-    allowed = msgspec.json.encode(_Allowed(package.work_package_id, path, reason, by))
-    store.append_now(package.feature_slug, project.now(), [Event(ALLOWED, allowed)])
-
-
-def allowed_paths(reader: Reader, package: WorkPackage) -> tuple[str, ...]:
-    """The exceptions that persons recorded for a package."""
-    events = (event for event in reader.events(package.feature_slug) if event.kind == ALLOWED)
-    decoded = (msgspec.json.decode(event.payload, type=_Allowed) for event in events)
-    return tuple(one.path for one in decoded if one.package == package.work_package_id)
 
 
 def beginnings(reader: Reader, slug: str) -> dict[str, str]:

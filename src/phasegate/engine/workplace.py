@@ -6,8 +6,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
-from phasegate.engine.packages import Planned, allowed_paths
+from phasegate.engine.packages import Planned
 from phasegate.engine.project import Project
+from phasegate.engine.scope_exceptions import allowed_paths, protected_paths
 from phasegate.engine.validation import profile_of
 from phasegate.errors import StateConflict
 from phasegate.record.store import Store
@@ -92,14 +93,21 @@ class Workplace:
 
     def scope(self, index: int) -> Scope:
         """What an agent may change; of several, each owns its part of the deliverables alone."""
-        allowed = allowed_paths(self.store, self.package)
+        allowed = allowed_paths(self.store, self.package, self.checkout(index).folder)
+        protected = protected_paths(self.project)
         share, own = self.share(index), (*OWN_FOLDERS, self.project.config.paths.worktrees)
         if share is None:
-            return self.package.scope(allowed, self.litter, own)
+            return self.package.scope(allowed, self.litter, own, protected)
         executable = [path for path in self.package.executable_files if path in share.deliverables]
         aside, entries = (self.document_name,), (*share.deliverables, *(self._unshared() if index == 0 else ()))
         return Scope(
-            entries, executable=executable, exceptions=allowed, set_aside=aside, litter=self.litter, own_folders=own
+            entries,
+            executable=executable,
+            exceptions=allowed,
+            set_aside=aside,
+            litter=self.litter,
+            own_folders=own,
+            protected=protected,
         )
 
     def _unshared(self) -> list[str]:

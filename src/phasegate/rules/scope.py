@@ -12,7 +12,8 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.rules.glob import compile_any, compile_pattern, is_pattern
-from phasegate.rules.own_folders import CONFIG_FILE, OWN_FOLDERS
+from phasegate.rules.own_folders import OWN_FOLDERS
+from phasegate.rules.protected import is_protected
 from phasegate.rules.repo_path import ancestors, fold, names_git_directory, path_problem
 
 LOCK_FILES = frozenset(
@@ -74,6 +75,7 @@ class Broken(StrEnum):
     MODE = "mode"
     SYMLINK = "symlink"
     SUBMODULE = "submodule"
+    PROTECTED = "protected"
 
 
 class Violation(msgspec.Struct, frozen=True, order=True):
@@ -86,7 +88,10 @@ class Violation(msgspec.Struct, frozen=True, order=True):
 
 
 class Scope:
-    """What may change. `exceptions` were recorded by a person; `set_aside` are files that we put there ourselves."""
+    """What may change. `exceptions` were recorded by a person; `set_aside` are files that we put there ourselves.
+
+    What `protected` names is covered by an exception for that very path alone, whatever the entries say.
+    """
 
     def __init__(
         self,
@@ -98,8 +103,10 @@ class Scope:
         lock_files: Iterable[str] = LOCK_FILES,
         litter: Iterable[str] = LITTER,
         own_folders: Iterable[str] = OWN_FOLDERS,
+        protected: Iterable[str] = (),
     ) -> None:
-        self.entries = (*entries, *exceptions)
+        self._exceptions, self._protected = frozenset(exceptions), tuple(protected)
+        self.entries = (*entries, *self._exceptions)
         self.executable = frozenset(executable)
         self.set_aside = frozenset(set_aside)
         self.lock_files = frozenset(lock_files)
@@ -115,8 +122,8 @@ class Scope:
         """Whether a path is listed, exactly as it is spelt. A path that is not safe to name, or ours, never is."""
         if path_problem(path) is not None or self.is_ours(path) or self.twin_of(path):
             return False
-        if fold(path) == CONFIG_FILE:  # it can switch the sandbox off: no pattern means it
-            return path in self._paths
+        if self.needs_a_person(path):
+            return False
         own, *above = ancestors(path)
         if own in self._paths or not self._paths.isdisjoint(above) or not self._folders.isdisjoint(above):
             return True
@@ -131,6 +138,10 @@ class Scope:
         """Whether a path would come to lie where we keep records, caches and checkouts, once it is merged."""
         return not self._own_folders.isdisjoint(ancestors(fold(path)))
 
+    def needs_a_person(self, path: str) -> bool:
+        """Whether a path is protected, and nobody has allowed its change yet."""
+        return path not in self._exceptions and is_protected(path, self._protected)
+
     def is_litter(self, path: str) -> bool:
         """Whether a path is what tools leave behind, or ours: never harvested, never judged.
 
@@ -138,7 +149,9 @@ class Scope:
         """
         if path in self.set_aside:
             return True
-        return path not in self._paths and compile_any(self.litter).match(path) is not None
+        if path in self._paths or self.needs_a_person(path):
+            return False
+        return compile_any(self.litter).match(path) is not None
 
     def twin_of(self, path: str) -> str | None:
         """The listed path of which this is a case or Unicode twin."""
@@ -202,6 +215,8 @@ def _place_violation(change: Change, wrong: str, scope: Scope) -> Violation:
         rule, detail = Broken.UNSAFE_PATH, problem
     elif scope.is_ours(wrong):
         rule, detail = Broken.OUT_OF_SCOPE, f"{change.kind.value}, but that folder is Phasegate's own"
+    elif scope.needs_a_person(wrong):
+        rule, detail = Broken.PROTECTED, f"{change.kind.value}, and it is protected: a person must allow the change"
     elif twin is not None:
         rule, detail = Broken.TWIN, f"differs from the listed {twin} only in case or Unicode form"
     else:

@@ -97,6 +97,7 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
         exceptions: Sequence[str] = (),
         litter: Sequence[str] = LITTER,
         own_folders: Sequence[str] = OWN_FOLDERS,
+        protected: Sequence[str] = (),
     ) -> Scope:
         """What may change; the package's own document in the checkout is set aside."""
         return Scope(
@@ -106,6 +107,7 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
             set_aside=(f"{self.work_package_id}.md",),
             litter=litter,
             own_folders=own_folders,
+            protected=protected,
         )
 
 

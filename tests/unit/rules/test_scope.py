@@ -6,6 +6,7 @@ import unicodedata
 
 import pytest
 
+from phasegate.rules.protected import PROTECTED
 from phasegate.rules.scope import Broken, Change, ChangeKind, Mode, Scope, changed_lock_files, judge, link_problem
 
 SCOPE = Scope(["src/login.py", "docs/**", "app/[id]/page.tsx", "assets/"], executable=["src/login.py"])
@@ -201,10 +202,33 @@ def test_a_part_of_a_repository_beside_a_head_is_refused(part: str) -> None:
 @pytest.mark.parametrize("entries", [["**"], ["*.toml"], ["/phasegate.*"]])
 def test_no_pattern_lets_an_agent_change_how_it_is_held(entries: list[str]) -> None:
     change = Change(ChangeKind.MODIFIED, "phasegate.toml")
-    assert [one.rule for one in judge([change], Scope(entries))] == [Broken.OUT_OF_SCOPE]
-    assert judge([change], Scope([*entries, "phasegate.toml"])) == []
-    assert judge([change], Scope(entries, exceptions=["phasegate.toml"])) == []
-    assert judge([Change(ChangeKind.ADDED, "demo/phasegate.toml")], Scope(["**"])) == []
+    assert judge([change], Scope(entries)) == []  # the control: a scope that protects nothing
+    guarded = Scope([*entries, "phasegate.toml"], protected=PROTECTED)
+    assert [one.rule for one in judge([change], guarded)] == [Broken.PROTECTED]
+    assert judge([change], Scope(entries, exceptions=["phasegate.toml"], protected=PROTECTED)) == []
+    assert judge([Change(ChangeKind.ADDED, "demo/phasegate.toml")], Scope(["**"], protected=PROTECTED)) == []
+
+
+@pytest.mark.demand("X5.a")
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("phasegate.toml", "PhaseGate.toml", "templates/system/BASE-plan.md", "agentd/project.md", "AGENTS.md"),
+        *("docs/CLAUDE.md", ".claude/settings.json", "sub/.codex/config.toml", ".cursor/rules/x.mdc", ".mcp.json"),
+        *(".github/workflows/ci.yml", ".gitlab-ci.yml", ".gitattributes", "src/.gitattributes", ".gitmodules"),
+        *(".pre-commit-config.yaml", ".husky/pre-commit", ".envrc", ".vscode/tasks.json", "tools/Jenkinsfile"),
+    ],
+)
+def test_what_steers_us_needs_a_person_even_where_the_plan_names_it(path: str) -> None:
+    change = Change(ChangeKind.MODIFIED, path)
+    rules = [one.rule for one in judge([change], Scope([path, "**"], protected=PROTECTED))]
+    assert Broken.PROTECTED in rules
+    assert Broken.PROTECTED not in [one.rule for one in judge([change], Scope([path, "**"]))]
+
+
+@pytest.mark.parametrize("path", ["src/agents.py", "docs/claude-code.md", ".github/README.md", "src/phasegate.toml.py"])
+def test_what_only_looks_like_it_is_not_protected(path: str) -> None:
+    assert judge([Change(ChangeKind.MODIFIED, path)], Scope(["**"], protected=PROTECTED)) == []
 
 
 @pytest.mark.parametrize("path", ["a/objects/x", "head/x.ts", "src/head/refs/x", "HEAD", "objects/x", "b/HEAD/x"])

@@ -10,8 +10,9 @@ from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.offering import offering, package_ids
 from phasegate.doors.cli.render import Sentence, json_option, printable, show
-from phasegate.engine.packages import allow_path, find_package
+from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project, opened_store
+from phasegate.engine.scope_exceptions import allow_path
 from phasegate.errors import ConfigError
 from phasegate.rules.work_package import entry_problem
 
@@ -30,6 +31,9 @@ def scope() -> None:
 def allow(work_package: str, path: str, reason: str, feature: str | None, as_json: bool) -> None:
     """Allow a package to change PATH too.
 
+    A protected path (what steers Phasegate, agents, git or CI) is allowed as an agent changed it. The diff is shown;
+    a further change to it must be allowed again.
+
     \b
     Example:
       phasegate scope allow WP01 src/services/auth.ts --reason "the login form needs a new call"
@@ -40,6 +44,7 @@ def allow(work_package: str, path: str, reason: str, feature: str | None, as_jso
     project = open_project(Path.cwd())
     with opened_store(project) as store:
         one = find_package(store, work_package, feature)
-        allow_path(project, store, one.package, path, reason.strip(), project.ordered_at("cli"))
+        diff = allow_path(project, store, one.package, path, reason.strip(), project.ordered_at("cli"))
     data = {"feature": one.package.feature_slug, "id": work_package, "path": path, "reason": reason.strip()}
-    show(data, f"{work_package} may change {printable(path)} from now on", as_json)
+    told = "\n".join([*map(printable, diff.splitlines()), f"{work_package} may make this change to {printable(path)}"])
+    show({**data, "diff": diff}, told if diff else f"{work_package} may change {printable(path)} from now on", as_json)

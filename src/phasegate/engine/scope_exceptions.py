@@ -1,0 +1,115 @@
+"""A person's exceptions to the scope of a package. A protected path is allowed as it was shown, and no further."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from difflib import unified_diff
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.engine.project import Project
+from phasegate.errors import ConfigError
+from phasegate.plain_file import read_plain_file
+from phasegate.record.reader import Reader
+from phasegate.record.rows import Event
+from phasegate.record.store import Store
+from phasegate.rules.ordering import NOT_KEPT, By
+from phasegate.rules.protected import PROTECTED, is_protected
+from phasegate.rules.work_package import WorkPackage
+from phasegate.workspace.checkout import Assignment, Checkout, list_checkouts
+from phasegate.workspace.commit_log import blobs_of
+from phasegate.workspace.repository import read_blobs
+
+ALLOWED = "scope.allowed"
+ABSENT = "absent"
+LARGEST_BYTES = 1_000_000
+
+
+class ScopeException(msgspec.Struct, frozen=True):
+    """A path that a package may change besides its scope; with `content`, only to what a person saw."""
+
+    package: str
+    path: str
+    reason: str
+    by: By = NOT_KEPT
+    content: str = ""
+
+
+class Shown(NamedTuple):
+    """A change to a protected path, as a person decides about it."""
+
+    content: str
+    diff: str
+
+
+def protected_paths(project: Project) -> tuple[str, ...]:
+    """What only a person lets an agent change: the shipped list and the person's own."""
+    return (*PROTECTED, *project.config.protect.paths)
+
+
+def allow_path(project: Project, store: Store, package: WorkPackage, path: str, reason: str, by: By = NOT_KEPT) -> str:
+    """Record an exception; for a protected path, the change that it is for, which is returned to be shown."""
+    shown = Shown("", "")
+    if is_protected(path, protected_paths(project)):
+        shown = _change_of(project, package, path)
+    exception = ScopeException(package.work_package_id, path, reason, by, shown.content)
+    store.append_now(package.feature_slug, project.now(), [Event(ALLOWED, msgspec.json.encode(exception))])
+    return shown.diff
+
+
+def allowed_paths(reader: Reader, package: WorkPackage, checkout: Path) -> tuple[str, ...]:
+    """The exceptions that hold in a checkout now: a protected path only while it is as the person saw it."""
+    recorded = _recorded(reader, package)
+    return tuple(one.path for one in recorded if one.content in ("", content_of(checkout, one.path)))
+
+
+def _recorded(reader: Reader, package: WorkPackage) -> Iterator[ScopeException]:
+    for event in reader.events(package.feature_slug):
+        if event.kind == ALLOWED:
+            one = msgspec.json.decode(event.payload, type=ScopeException)
+            if one.package == package.work_package_id:
+                yield one
+
+
+def content_of(checkout: Path, path: str) -> str:
+    """What tells one content of a file from another. What cannot be read as a plain text file equals nothing."""
+    place = checkout / path
+    if not place.exists() and not place.is_symlink():
+        return ABSENT
+    try:
+        file = read_plain_file(place, LARGEST_BYTES)
+    except ConfigError:
+        return "unreadable"
+    return hashlib.sha256(f"{file.mode & 0o111:o} {file.text}".encode()).hexdigest()
+
+
+def _change_of(project: Project, package: WorkPackage, path: str) -> Shown:
+    """What an agent did to a protected path, in whichever checkout of the package it did so."""
+    for checkout in _checkouts(project, package):
+        before = _text_before(project, checkout, path)
+        content = content_of(checkout.folder, path)
+        after = "" if content == ABSENT else read_plain_file(checkout.folder / path, LARGEST_BYTES).text
+        if after != before:
+            lines = unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}")
+            return Shown(content, "".join(lines))
+    raise ConfigError(
+        f"{path} is protected, and {package.work_package_id} has not changed it",
+        f"phasegate dispatch {package.work_package_id} stops when an agent has; then allow the change that you see",
+    )
+
+
+def _checkouts(project: Project, package: WorkPackage) -> Iterator[Checkout]:
+    name = f"{package.feature_slug}-{package.work_package_id}"
+    for found, record in list_checkouts(project.repository):
+        if found.partition("-agent")[0] == name:
+            index = found.removeprefix(name).removeprefix("-agent")
+            assignment = Assignment(package.feature_slug, package.work_package_id, int(index) if index else None)
+            yield Checkout(project.repository, assignment, record)
+
+
+def _text_before(project: Project, checkout: Checkout, path: str) -> str:
+    blob = blobs_of(project.repository, checkout.start).get(path)
+    return read_blobs(project.repository.place(), [blob])[blob].decode(errors="replace") if blob else ""
