@@ -37,7 +37,7 @@ def linked_without(path: str, folder: Path) -> str:
     """A PATH of the same programs, those that come first winning; without the one."""
     folder.mkdir()
     for place in map(Path, path.split(os.pathsep)):
-        if place.is_dir():
+        if os.access(place, os.R_OK | os.X_OK) and place.is_dir():
             for entry in place.iterdir():
                 if entry.name != PROGRAM and not os.path.lexists(folder / entry.name):
                     (folder / entry.name).symlink_to(entry)

@@ -87,7 +87,7 @@ def test_no_descriptor_of_ours_is_passed_on(tmp_path: Path) -> None:
 def test_what_is_not_installed_is_an_answer_or_a_refusal_with_a_hint(tmp_path: Path) -> None:
     assert find_program("no-such-program") is None
     with pytest.raises(EnvironmentUnavailable, match="no-such-program was not found") as refused:
-        run(["no-such-program"], cwd=tmp_path, env=ENV)
+        run(["no-such-program"], cwd=tmp_path, env={"PATH": "/usr/bin:/bin"})
     assert refused.value.hint
     with pytest.raises(EnvironmentUnavailable, match="gone was not found"):
         run(["true"], cwd=tmp_path / "gone", env=ENV)
