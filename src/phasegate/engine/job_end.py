@@ -22,6 +22,7 @@ from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import WorkPackage
 
 MOST_NAMED = 20
+LONGEST_REASON = 10_000
 LONGEST_REST_S = 12 * 3600.0
 
 
@@ -82,6 +83,7 @@ def judged(
     """
     answer = parse_answer(report.answer, assigned.phase, truncated=report.cut)
     end, reason, remediation = _verdict_on(assigned, report, finished, answer)
+    reason, remediation = _bounded(reason), _bounded(remediation)
     again_s = report.retry_at_s
     if report.ending in (Ending.RATE_LIMITED, Ending.SILENT) and end is End.TRANSIENT:
         again_s = again_s if again_s and again_s > now_s else now_s + rest_s(limits_before)
@@ -90,6 +92,11 @@ def judged(
         end, reason = End.FAILED, f"{cut_short(finished)}: {reason}"
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
     return Ended(end, reason, remediation, cleanup, answer, finished, (), report.usage, again_s)
+
+
+def _bounded(text: str) -> str:
+    """What is recorded of an agent's words and shown with its package; the whole is in the job's log."""
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]} [...]"
 
 
 def strayed(ended: Ended, changed: Sequence[str]) -> Ended:

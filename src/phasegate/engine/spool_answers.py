@@ -12,9 +12,12 @@ from phasegate.engine.package_view import planned_cards
 from phasegate.engine.project import Project
 from phasegate.engine.views import PackageCard, package_cards, with_jobs
 from phasegate.errors import ConfigError
-from phasegate.record.artifacts import list_artifacts, read_artifact, write_artifact
+from phasegate.record.artifacts import Artifact, list_artifacts, read_artifact, write_artifact
 from phasegate.record.reader import Reader
 from phasegate.rules.plain_json import as_data
+
+MOST_ARTIFACTS = 200
+MOST_ARTIFACT_BYTES = 20_000_000
 
 
 def answerer(project: Project, reader: Reader, feature: str, work: str) -> Answerer:
@@ -31,8 +34,10 @@ def answerer(project: Project, reader: Reader, feature: str, work: str) -> Answe
             case ArtifactWrite() | ArtifactRead() if request.feature_slug != feature:
                 return SpoolAnswer(2, stderr=f"phasegate: this job belongs to {feature}\n")
             case ArtifactWrite():
+                content = request.content.encode()
                 _check_place(work, request.relative_path)
-                write_artifact(project.root, feature, request.relative_path, request.content.encode(), below=below)
+                _check_room(list_artifacts(project.root, feature, below=below), work, request.relative_path, content)
+                write_artifact(project.root, feature, request.relative_path, content, below=below)
                 return SpoolAnswer(0, f"written {request.relative_path}\n")
             case ArtifactRead():
                 data = read_artifact(project.root, feature, request.relative_path, below=below)
@@ -50,6 +55,17 @@ def _check_place(work: str, path: str) -> None:
         raise ConfigError("this job is of no package", "write documents in the checkout, where the instructions say")
     if not path.startswith(f"{work}/"):
         raise ConfigError(f"{path} is not below {work}/", "write evidence there, as in the document")
+
+
+def _check_room(there: Sequence[Artifact], work: str, path: str, content: bytes) -> None:
+    """All artifacts of a package together are bounded: they lie in the person's own checkout."""
+    others = [one for one in there if one.path.startswith(f"{work}/") and one.path != path]
+    size = sum(one.bytes for one in others) + len(content)
+    if len(others) >= MOST_ARTIFACTS:
+        raise ConfigError(f"{work} has {len(others)} artifacts (limit {MOST_ARTIFACTS})", "put several into one file")
+    if size > MOST_ARTIFACT_BYTES:
+        why = f"the artifacts of {work} would have {size} bytes (limit {MOST_ARTIFACT_BYTES})"
+        raise ConfigError(why, "keep what a reviewer needs, and leave the rest out")
 
 
 def _status(reader: Reader, feature: str, request: Status) -> SpoolAnswer:

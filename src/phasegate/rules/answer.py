@@ -21,6 +21,7 @@ from phasegate.rules.verdict import AnswerError, judge
 
 _MOST_OF_A_KIND = 5
 _MOST_BLOCKERS = 50
+_LONGEST_BLOCKER = 1_000
 _LEFT_OUT = "[...]"
 _BLOCKER = re.compile(r"^[ \t]*+(BLOCKER:)[ \t]*+(.*)$", re.MULTILINE)
 _REST_IS_BLANK = re.compile(r"[ \t]*+(?:\n|\Z)")
@@ -67,12 +68,18 @@ def parse_answer(text: str, phase: str, *, truncated: bool = False) -> Answer:
 
 def blockers_in(text: str) -> tuple[str, ...]:
     """The `BLOCKER:` lines of other output than an answer: stderr has no quoted stretches."""
-    return tuple(match[2].strip() for match in islice(_blocker_lines(strip_escapes(text).text), _MOST_BLOCKERS))
+    return tuple(_blocker(match) for match in islice(_blocker_lines(strip_escapes(text).text), _MOST_BLOCKERS))
 
 
 def _own_blockers(reading: AnswerReading) -> Iterator[str]:
     visible = (match for match in _blocker_lines(reading.text) if reading.scan.is_visible(match.start(1)))
-    return (match[2].strip() for match in islice(visible, _MOST_BLOCKERS))
+    return (_blocker(match) for match in islice(visible, _MOST_BLOCKERS))
+
+
+def _blocker(match: re.Match[str]) -> str:
+    """What a line says, as long as a person would read it: it is recorded, and shown wherever the package is."""
+    said = match[2][: 2 * _LONGEST_BLOCKER].strip()
+    return said if len(said) <= _LONGEST_BLOCKER else f"{said[:_LONGEST_BLOCKER]} {_LEFT_OUT}"
 
 
 def _blocker_lines(text: str) -> Iterator[re.Match[str]]:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from phasegate.rules.answer_reading import AnswerReading
+from phasegate.rules.answer_scan import QuoteKind
 from phasegate.rules.answer_words import ALLOWED, Verdict
 from phasegate.rules.lookalike import encoded_reviews
 
@@ -70,12 +71,24 @@ def _objections(reading: AnswerReading) -> Iterator[tuple[AnswerError, str]]:
     """Every reason why the PASS of this answer does not count."""
     if reading.cut_off:
         yield AnswerError.CUT_OFF, f"the answer is cut off: {reading.cut_off}"
+    for comment in _ambiguous_comments(reading):
+        yield AnswerError.DOUBTFUL, f"where the comment on line {reading.line_of(comment)} ends depends on the reader"
     for other in _other_reviews(reading):
         yield AnswerError.DOUBTFUL, f"there is another <review on line {reading.line_of(other)}"
     if not _is_last(reading):
         yield AnswerError.DOUBTFUL, "it is not the last line"
     if reading.result and reading.result.response and not reading.result.response.success:
         yield AnswerError.DOUBTFUL, "the JSON result says that the work failed"
+
+
+def _ambiguous_comments(reading: AnswerReading) -> Iterator[int]:
+    """Comments that HTML ends where XML goes on: `<!-->`, `<!--->`, and one that holds `--!>`."""
+    for quoted in reading.scan.quoted:
+        is_at_once_closed = quoted.closed and quoted.inner_end < quoted.inner_start
+        if quoted.kind is QuoteKind.COMMENT and (
+            is_at_once_closed or "--!>" in reading.text[quoted.inner_start : quoted.inner_end]
+        ):
+            yield quoted.start
 
 
 def _other_reviews(reading: AnswerReading) -> Iterator[int]:

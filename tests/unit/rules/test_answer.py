@@ -357,6 +357,28 @@ def test_nothing_is_assembled_across_a_gap(text: str) -> None:
     assert PASS not in review(f"{text}\n").text
 
 
+@pytest.mark.demand("P6.j")
+@pytest.mark.parametrize("comment", ["<!-->", "<!--->", "<!-- a --!> b -->"])
+def test_a_comment_that_html_and_xml_end_in_different_places_is_no_pass(comment: str) -> None:
+    """`<!-- -->` is the control: every reader ends it in the same place."""
+    for text in (f"{comment}\n{PASS}\n", f"{comment} -->\n{PASS}\n"):
+        doubtful = review(text)
+        assert (doubtful.verdict, doubtful.error) == (None, "DoubtfulPass")
+        assert "the comment on line 1" in doubtful.reason
+    assert review(f"<!-- -->\n{PASS}\n").verdict == "PASS"
+    assert review(f"```\n{comment}\n```\n{PASS}\n").verdict == "PASS", "quoted, it is no comment"
+
+
+def test_a_blocker_is_kept_as_long_as_a_person_would_read_it() -> None:
+    long = "x" * 5_000_000
+    (said,) = blockers_in(f"BLOCKER: {long}\n")
+    (answered,) = review(f"BLOCKER: {long}\n{PASS}\n").blockers
+    assert said == answered
+    assert 1_000 < len(said) < 1_100
+    assert said.endswith(" [...]")
+    assert blockers_in("BLOCKER: the key is missing\n") == ("the key is missing",)
+
+
 # When PASS counts
 
 

@@ -1,0 +1,64 @@
+"""What an agent can make us keep or show is bounded, and the limit is named (ATTACKS.md O07)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phasegate.agents.request_spool import Answerer
+from phasegate.agents.spool_request import ArtifactWrite
+from phasegate.engine.job_end import LONGEST_REASON
+from phasegate.engine.spool_answers import MOST_ARTIFACT_BYTES, MOST_ARTIFACTS, answerer
+from phasegate.engine.views import open_reader
+from phasegate.errors import ConfigError
+from phasegate.record.artifacts import write_artifact
+from phasegate.rules.work_package import State
+from support.dispatch_project import SLUG, DispatchProject, make_project, turn
+
+MIB = 1024**2
+
+
+def _stored(project: DispatchProject) -> int:
+    folder = project.project.features / SLUG / "WP01"
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.demand("D14.e")
+def test_the_artifacts_of_a_package_are_bounded_together(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    reader = open_reader(str(project.root))
+    assert reader is not None
+    with reader:
+        answer = answerer(project.project, reader, SLUG, "WP01")
+        said = [answer_of(answer, ArtifactWrite(SLUG, f"WP01/{n}.log", "x" * 4 * MIB)) for n in range(50)]
+        assert said[0] == ""
+        assert f"(limit {MOST_ARTIFACT_BYTES})" in said[-1]
+        assert 0 < _stored(project) <= MOST_ARTIFACT_BYTES
+        again = answer_of(answer, ArtifactWrite(SLUG, "WP01/0.log", "a new one of the same name"))
+        assert again == "", "what takes the place of another needs no more room"
+        many = [answer_of(answer, ArtifactWrite(SLUG, f"WP01/small/{n}", "x")) for n in range(MOST_ARTIFACTS + 10)]
+        assert f"(limit {MOST_ARTIFACTS})" in many[-1]
+    write_artifact(project.project.root, SLUG, "WP01/unbounded.log", b"x" * MOST_ARTIFACT_BYTES)
+    assert _stored(project) > MOST_ARTIFACT_BYTES, "the writer itself sets no such bound"
+
+
+def answer_of(answer: Answerer, request: ArtifactWrite) -> str:
+    """Why it was refused; empty if it was written."""
+    try:
+        return answer(request).stderr
+    except ConfigError as error:
+        return error.message
+
+
+@pytest.mark.demand("D7.c")
+def test_five_megabytes_behind_a_blocker_are_neither_recorded_nor_printed(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    flood = {"run": "printf 'BLOCKER: '; head -c 5000000 /dev/zero | tr '\\0' x; echo"}
+    project.play(turn("implement", flood, {"result": "success"}))
+    done = project.command("dispatch", "WP01")
+    assert (done.code, "BLOCKED" in done.stdout) == (1, True)
+    assert "xxxx" in done.stdout, "the beginning is shown"
+    assert len(done.stdout) + len(done.stderr) < 4 * LONGEST_REASON
+    assert len(project.command("status", "--json").stdout) < 4 * LONGEST_REASON
+    assert project.rows()["WP01"].state == State.BLOCKED
