@@ -78,7 +78,7 @@ def test_builds_that_differ_are_no_release(source: Path, tmp_path: Path, monkeyp
 
 def test_provenance_names_the_commit_the_locks_and_the_digest_of_every_file(source: Path, tmp_path: Path) -> None:
     commit = git(source, "rev-parse", "HEAD").strip()
-    made = build(source, commit, tmp_path, MADE_AT)
+    made = build(source, commit, tmp_path / "built", MADE_AT)
     statement = json.loads(made[f"phasegate-{VERSION}.provenance.json"])
     told = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
     others = {name: content for name, content in made.items() if "provenance" not in name}
