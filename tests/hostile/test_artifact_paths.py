@@ -14,7 +14,8 @@ import pytest
 
 from phasegate.doors.cli import run
 from phasegate.errors import ConfigError
-from phasegate.record import artifacts, beneath
+from phasegate.files import beneath
+from phasegate.record import artifacts
 from phasegate.record.artifacts import list_artifacts, read_artifact, write_artifact
 
 SLUG = "001-user-login"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.git import GitFailed
 from phasegate.workspace.checkout_lifecycle import Removed, open_feature, remove_checkout
-from phasegate.workspace.git import GitFailed
 from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
 from phasegate.workspace.move_log import Move
 from phasegate.workspace.person_checkout import Obstacle
@@ -159,7 +159,7 @@ def test_a_lock_whose_owner_may_be_alive_is_left_alone(tmp_path: Path, monkeypat
     stranger = repository.common_dir / "refs/heads/other.lock"
     stranger.touch()
     monkeypatch.setattr(
-        "phasegate.workspace.git._OPTIONS", ("-c", "core.filesRefLockTimeout=50", "-c", "core.hooksPath=/dev/null")
+        "phasegate.git._OPTIONS", ("-c", "core.filesRefLockTimeout=50", "-c", "core.hooksPath=/dev/null")
     )
     with repository_lock(repository) as lock, pytest.raises(GitFailed, match=r"other\.lock"):
         move_refs(repository, lock, [Move("refs/heads/other", None, main)], "test")

@@ -7,11 +7,11 @@ import subprocess
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from phasegate.git import Identity
 from phasegate.workspace.changes import Observation, observe
 from phasegate.workspace.checkout import Assignment, Checkout
 from phasegate.workspace.checkout_lifecycle import open_feature, take_checkout
 from phasegate.workspace.checkout_making import Terms
-from phasegate.workspace.git import Identity
 from phasegate.workspace.harvest import Harvest, harvest
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.refs import SAVED

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError
-from phasegate.plain_file import read_plain_file
+from phasegate.files import open_new
+from phasegate.files.beneath import closing_descriptor, make_beneath, open_beneath, opened_folder
+from phasegate.files.plain_text import read_plain_file
 from phasegate.rules.repo_path import path_problem
 from phasegate.rules.scope import Scope
 
 LARGEST_FILE_BYTES = 8 * 1024**2
 LONGEST_SHOWN = 4096
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class WriteRefused(Exception):
@@ -99,23 +99,13 @@ class AcpPlaces(NamedTuple):
 def _folder_of(root: str, name: str, *, make: bool) -> Iterator[tuple[int, str]]:
     """The open folder that a name lies in, and its last part."""
     *folders, last = name.split("/")
-    current = os.open(root, _FOLDER)
-    try:
-        for part in folders:
-            below = _below(current, part, name, make=make)
-            os.close(current)
-            current = below
-        yield current, last
-    finally:
-        os.close(current)
+    with opened_folder(root) as top, closing_descriptor(_opened_beneath(top, folders, name, make=make)) as folder:
+        yield folder, last
 
 
-def _below(folder: int, part: str, name: str, *, make: bool) -> int:
+def _opened_beneath(top: int, folders: list[str], name: str, *, make: bool) -> int:
     try:
-        if make:
-            with _tolerated(errno.EEXIST):
-                os.mkdir(part, dir_fd=folder)
-        return os.open(part, _FOLDER, dir_fd=folder)
+        return make_beneath(top, folders) if make else open_beneath(top, folders)
     except FileNotFoundError:
         raise FileMissing(name) from None
     except OSError as error:
@@ -159,7 +149,7 @@ def _opened(folder: int, name: str) -> int:
         if about.st_nlink == 1:
             return _truncated(folder, name)
         os.unlink(name, dir_fd=folder)
-    return os.open(name, _NEW_FILE, mode, dir_fd=folder)
+    return open_new(name, mode, folder)
 
 
 def _truncated(folder: int, name: str) -> int:

@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import shlex
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from phasegate.agents import spool_shim
 from phasegate.agents.spool_request import SpoolRequest, Unanswerable, read_request
 from phasegate.cage.reach import interpreter
 from phasegate.errors import PhasegateError
+from phasegate.files import open_folder, open_new, read_plain
 
 COMMANDS = ("phasegate", "agileplus")
 LARGEST_REQUEST_BYTES = 2 * spool_shim.LARGEST_CONTENT_BYTES  # JSON writes some characters as several
@@ -32,9 +32,6 @@ MOST_AT_ONCE = 16
 MOST_IN_A_JOB = 1_000
 MOST_ENTRIES = 4_096
 _NAME = re.compile(r"[0-9a-f]{32}\.json")
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
 
 
@@ -74,8 +71,8 @@ class RequestSpool:
         self.folder = folder
         self.served = 0
         self.closed_because = ""
-        self._requests = os.open(folder / "requests", _FOLDER)
-        self._answers = os.open(folder / "answers", _FOLDER)
+        self._requests = open_folder(folder / "requests")
+        self._answers = open_folder(folder / "answers")
 
     def close(self) -> None:
         for descriptor in (self._requests, self._answers):
@@ -137,16 +134,9 @@ class RequestSpool:
 
     def _taken(self, name: str) -> bytes:
         """The bytes of a request, which is then gone. Links, pipes and what is too large are refused."""
-        descriptor = os.open(name, _READ, dir_fd=self._requests)
-        try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-                raise Unanswerable("a request is a plain file")
-            data = os.read(descriptor, LARGEST_REQUEST_BYTES + 1) if found.st_size <= LARGEST_REQUEST_BYTES else b""
-        finally:
-            os.close(descriptor)
+        data = read_plain(name, LARGEST_REQUEST_BYTES, self._requests, one_name=True)
         if not data:
-            raise Unanswerable(f"a request has 1 to {LARGEST_REQUEST_BYTES} bytes")
+            raise Unanswerable(f"a request is a plain file of 1 to {LARGEST_REQUEST_BYTES} bytes")
         return data
 
     def _put(self, name: str, answer: SpoolAnswer) -> None:
@@ -155,7 +145,7 @@ class RequestSpool:
         data = _encoded(answer)
         draft = f"{name}.new"
         with suppress(OSError):  # the agent only keeps its own answer from itself
-            with os.fdopen(os.open(draft, _CREATE, 0o600, dir_fd=self._answers), "wb") as file:
+            with os.fdopen(open_new(draft, 0o600, self._answers), "wb") as file:
                 file.write(data)
             os.rename(draft, name, src_dir_fd=self._answers, dst_dir_fd=self._answers)
 

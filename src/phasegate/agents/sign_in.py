@@ -12,8 +12,6 @@ import fcntl
 import logging
 import os
 import re
-import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
@@ -23,11 +21,10 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.agents.secret_values import secrets_in
+from phasegate.files import open_folder, open_new, read_plain
+from phasegate.files.durable import replace_at
 
 LARGEST_BYTES = 1_000_000
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOKEN = re.compile(r"token|scope|^(?:access|refresh)$", re.I)
 _TIME = re.compile(r"expir|last_?refresh|updated", re.I)
 _PLACE = re.compile(r"ur[il]|endpoint|host", re.I)  # where a token is sent to is no part of it
@@ -66,13 +63,13 @@ def lent(names: Iterable[str], person_home: Path | None, job_home: Path) -> Iter
 def _lend(names: Iterable[str], person_home: Path, job_home: Path, stack: ExitStack) -> Iterator[Lent]:
     for name in names:
         own = Path(os.path.realpath(person_home / name))  # a person may keep it elsewhere, behind a link
-        content = _read(own)
+        content = read_plain(own, LARGEST_BYTES, one_name=True)
         if content is not None:
             copy = job_home / name
             copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            folder = os.open(copy.parent, _FOLDER)
+            folder = open_folder(copy.parent)
             stack.callback(os.close, folder)
-            with os.fdopen(os.open(copy.name, _CREATE, 0o600, dir_fd=folder), "wb") as file:
+            with os.fdopen(open_new(copy.name, 0o600, folder), "wb") as file:
                 file.write(content)
             yield Lent(own, folder, copy.name, content)
 
@@ -86,48 +83,20 @@ def _take_back(file: Lent) -> None:
         os.unlink(file.name, dir_fd=file.folder)
 
 
-def _read(path: Path | str, folder: int | None = None) -> bytes | None:
-    """A small plain file, or None. No link is followed: an agent could point one at any file."""
-    try:
-        descriptor = os.open(path, _READ, dir_fd=folder)
-    except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            return None
-        content = file.read(LARGEST_BYTES + 1)
-    return content if len(content) <= LARGEST_BYTES else None
-
-
 def _bring_back(file: Lent) -> None:
     """Two jobs take turns: the first that renewed it wins, and for the other the person's file has changed."""
-    renewed = _read(file.name, file.folder)
+    renewed = read_plain(file.name, LARGEST_BYTES, file.folder, one_name=True)
     if renewed is None or renewed == file.content or not is_renewal(file.content, renewed):
         return
     renewed = without_additions(file.content, renewed)
-    folder = os.open(file.own.parent, _FOLDER)
+    folder = open_folder(file.own.parent)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        if renewed != file.content and _read(file.own) == file.content:
-            _replace(file.own, renewed)
+        theirs = read_plain(file.own.name, LARGEST_BYTES, folder, one_name=True)
+        if renewed != file.content and theirs == file.content:
+            replace_at(folder, file.own.name, renewed, 0o600)  # whatever the old one's mode
     finally:
         os.close(folder)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Put it in the place of a file in one step. Only its owner can read the new one, whatever the old one's mode."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    draft = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def is_renewal(before: bytes, after: bytes) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError
-from phasegate.plain_file import read_plain_file
+from phasegate.files.plain_text import read_plain_file
 
 Key = tuple[str, ...]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError
-from phasegate.plain_file import PlainFile, read_plain_file, refused, unreadable
+from phasegate.files.durable import replace_at
+from phasegate.files.plain_text import PlainFile, read_plain_file, refused, unreadable
 from phasegate.prompts.agent_files import Examined, ShippedFile, examine
 from phasegate.prompts.agent_files import shipped_files as shipped_files
-from phasegate.record.durable import replace_at
 
 LARGEST_FILE_BYTES = 1_000_000
 _NEW_FILE_MODE = 0o644

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable
-from phasegate.plain_file import PlainFile, read_plain_file
-from phasegate.record.durable import open_folder, replace_at
+from phasegate.files import open_folder
+from phasegate.files.durable import replace_at
+from phasegate.files.plain_text import PlainFile, read_plain_file
 from phasegate.rules.harnesses import Hooks
 from phasegate.rules.hook_settings import Refused, with_hook, without_hook
 

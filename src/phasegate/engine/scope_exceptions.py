@@ -12,7 +12,7 @@ import msgspec
 
 from phasegate.engine.project import Project
 from phasegate.errors import ConfigError
-from phasegate.plain_file import read_plain_file
+from phasegate.files.plain_text import read_plain_file
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Event
 from phasegate.record.store import Store

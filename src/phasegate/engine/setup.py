@@ -9,8 +9,9 @@ import errno
 import os
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable
+from phasegate.files import open_folder
+from phasegate.files.durable import replace_at
 from phasegate.prompts.quick_profiles import commands_in, kind_of
-from phasegate.record.durable import open_folder, replace_at
 from phasegate.record.exclude import keep_out_of_git
 from phasegate.record.ground import Ground, find_ground
 from phasegate.rules.harnesses import KNOWN

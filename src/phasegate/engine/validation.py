@@ -22,9 +22,9 @@ from phasegate.config.settings import Checks as ProfileChecks
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.project import Project
 from phasegate.errors import EnvironmentUnavailable
+from phasegate.files.durable import replace_file
 from phasegate.prompts.profiles import all_profiles, load_profile
 from phasegate.prompts.shipped_words import note
-from phasegate.record.durable import replace_file
 from phasegate.rules.profile import Profile, commands_of, detect, files_asked
 from phasegate.rules.retry import Fault, classify
 from phasegate.rules.work_package import COMMANDS, PROFILES, PackageChecks, WorkPackage

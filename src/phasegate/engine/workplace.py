@@ -11,6 +11,7 @@ from phasegate.engine.project import Project
 from phasegate.engine.scope_exceptions import allowed_paths, protected_paths
 from phasegate.engine.validation import profile_of
 from phasegate.errors import StateConflict
+from phasegate.git import Identity
 from phasegate.record.store import Store
 from phasegate.rules.glob import is_pattern
 from phasegate.rules.own_folders import OWN_FOLDERS
@@ -21,7 +22,6 @@ from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, bring_up_to_date, take_checkout
 from phasegate.workspace.checkout_making import Terms
 from phasegate.workspace.commit_log import blobs_of
-from phasegate.workspace.git import Identity
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.removal import lay_file
 from phasegate.workspace.repository import person_at_work

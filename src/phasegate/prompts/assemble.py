@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import PromptTooLarge, UnreadableFile
-from phasegate.prompts.files import read_up_to, refuse_to_leave
+from phasegate.files.blocks import read_up_to, refuse_to_leave
 from phasegate.prompts.notes import NOTES_TOKENS, notes_on
 from phasegate.prompts.shipped_words import phrases, skeletons_of
 from phasegate.prompts.stream import HIDDEN_SHOWN, FileSource, Parts

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from phasegate.errors import ConfigError, UnreadableFile
-from phasegate.prompts.files import read_up_to
+from phasegate.files.blocks import read_up_to
 from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import read as read_package
 from phasegate.rules.feature import SPEC, TASKS, FeatureDocuments, FeatureReport, Placed, check, headings_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from phasegate.errors import UnreadableFile
-from phasegate.prompts.files import OpenFile, regular_file
+from phasegate.files.blocks import OpenFile, regular_file
 from phasegate.rules.hidden import Hidden, hidden_characters, hidden_in_item, may_hide
 from phasegate.rules.prompt import ContextItem, ItemType, closing, element, head, opening, tail
 from phasegate.rules.xml_text import carries_utf8, escape, escape_utf8, spell

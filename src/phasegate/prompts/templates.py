@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError, TemplateNotFound, TemplateRefused, UnreadableFile
-from phasegate.prompts.files import read_up_to
+from phasegate.files.blocks import read_up_to
 from phasegate.prompts.shipped_words import phrases
 from phasegate.rules.template import BASE, KNOWN_AGENTS, AgentPhase, TemplateName, fill, name_of_file, template_name
 

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError, PhasegateError
-from phasegate.record.beneath import make_beneath, open_beneath
-from phasegate.record.durable import open_folder, replace_at
+from phasegate.files import open_plain, read_open
+from phasegate.files.beneath import closing_descriptor, make_beneath, open_beneath, opened_folder
+from phasegate.files.durable import replace_at
 from phasegate.rules.artifact_path import path_problem, require_slug, slug_problem
 from phasegate.rules.visible_text import visible
 
 SPECS_FOLDER = "kitty-specs"
 LARGEST_BYTES = 64_000_000
-_LEADS_OUT = {errno.ELOOP, errno.EXDEV, errno.ENOTDIR}
+_LEADS_OUT = {errno.ELOOP, errno.EXDEV, errno.ENOTDIR, errno.EINVAL}
 
 
 class Artifact(NamedTuple):
@@ -33,7 +34,7 @@ def write_artifact(root: Path, feature: str, path: str, content: bytes, *, below
     parts = _parts(below, feature, path)
     if len(content) > LARGEST_BYTES:
         raise ConfigError(f"the content has {len(content)} bytes; at most {LARGEST_BYTES} are kept as an artifact")
-    with _explained(path), _open_root(root) as top, _closing(make_beneath(top, parts[:-1])) as folder:
+    with _explained(path), opened_folder(root) as top, closing_descriptor(make_beneath(top, parts[:-1])) as folder:
         _refuse_link(folder, parts[-1])
         replace_at(folder, parts[-1], content, 0o644)
 
@@ -43,21 +44,21 @@ def read_artifact(root: Path, feature: str, path: str, *, below: str = SPECS_FOL
     parts = _parts(below, feature, path)
     with (
         _explained(path),
-        _open_root(root) as top,
-        _closing(open_beneath(top, parts, os.O_RDONLY | os.O_NONBLOCK)) as file,
+        opened_folder(root) as top,
+        closing_descriptor(open_beneath(top, parts[:-1])) as folder,
+        closing_descriptor(open_plain(parts[-1], folder)) as file,
     ):
-        about = os.fstat(file)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST_BYTES:
-            raise ConfigError(f"artifact {visible(path)} is not a plain file of at most {LARGEST_BYTES} bytes")
-        with os.fdopen(os.dup(file), "rb") as stream:
-            return stream.read(LARGEST_BYTES)
+        content = read_open(file, LARGEST_BYTES)
+    if content is None:
+        raise ConfigError(f"artifact {visible(path)} is larger than {LARGEST_BYTES} bytes")
+    return content
 
 
 def list_artifacts(root: Path, feature: str, *, below: str = SPECS_FOLDER) -> list[Artifact]:
     """All plain files of a feature, by path. Links are not followed and not listed."""
     parts = (*_folders(below), require_slug(feature))
     try:
-        with _open_root(root) as top, _closing(open_beneath(top, parts)) as folder:
+        with opened_folder(root) as top, closing_descriptor(open_beneath(top, parts)) as folder:
             return sorted(_files(folder, ""))
     except FileNotFoundError:
         return []
@@ -68,7 +69,7 @@ def list_artifacts(root: Path, feature: str, *, below: str = SPECS_FOLDER) -> li
 def list_features(root: Path, *, below: str = SPECS_FOLDER) -> list[str]:
     """The features that have a folder."""
     try:
-        with _open_root(root) as top, _closing(open_beneath(top, _folders(below))) as folder:
+        with opened_folder(root) as top, closing_descriptor(open_beneath(top, _folders(below))) as folder:
             return sorted(one.name for one in os.scandir(folder) if _is_feature(one))
     except FileNotFoundError:
         return []
@@ -96,7 +97,7 @@ def _files(folder: int, prefix: str) -> Iterator[Artifact]:
         if about.is_file(follow_symlinks=False):
             yield Artifact(prefix + about.name, about.stat(follow_symlinks=False).st_size)
         elif about.is_dir(follow_symlinks=False):
-            with _closing(open_beneath(folder, (about.name,))) as below:
+            with closing_descriptor(open_beneath(folder, (about.name,))) as below:
                 yield from _files(below, f"{prefix}{about.name}/")
 
 
@@ -108,20 +109,6 @@ def _refuse_link(folder: int, name: str) -> None:
         return
     if not stat.S_ISREG(about.st_mode):
         raise OSError(errno.ELOOP, "not a plain file")
-
-
-@contextmanager
-def _open_root(root: Path) -> Iterator[int]:
-    with _closing(open_folder(root)) as descriptor:
-        yield descriptor
-
-
-@contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -6,27 +6,16 @@ fresh clone has no such ref and starts anew; a repository that has it and lost i
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
-from phasegate.cage.environment import safe_path
-from phasegate.cage.run import find_program, run
-from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.errors import StateConflict
+from phasegate.git import Place, git
 from phasegate.rules.chain import Head
-from phasegate.rules.visible_text import visible
 
 REF = "refs/phasegate/audit"
 _TIMEOUT_S = 60
-_OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
-_ENVIRONMENT = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "LC_ALL": "C",
-}
 
 
 class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +32,8 @@ class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_anchor(git_dir: Path) -> Anchor | None:
     """The head in git; None if there is no such ref."""
-    about, _, text = _git(git_dir, "cat-file", "--batch", given=f"{REF}\n".encode()).partition(b"\n")
+    found = git(_place(git_dir), "cat-file", "--batch", stdin=f"{REF}\n".encode(), timeout_s=_TIMEOUT_S)
+    about, _, text = found.stdout.partition(b"\n")
     if about.endswith(b" missing"):
         return None
     try:
@@ -54,21 +44,11 @@ def read_anchor(git_dir: Path) -> Anchor | None:
 
 def write_anchor(git_dir: Path, anchor: Anchor) -> None:
     """Move the ref to a newer head."""
-    blob = _git(git_dir, "hash-object", "-w", "--stdin", given=msgspec.json.encode(anchor)).decode().strip()
-    _git(git_dir, "update-ref", REF, blob)
+    place, text = _place(git_dir), msgspec.json.encode(anchor)
+    blob = git(place, "hash-object", "-w", "--stdin", stdin=text, timeout_s=_TIMEOUT_S).stdout.decode().strip()
+    git(place, "update-ref", REF, blob, timeout_s=_TIMEOUT_S)
 
 
-def _git(git_dir: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """Run git on a git directory of the user's with nothing of anybody's configuration that could start a program."""
-    path = safe_path(os.environ.get("PATH", os.defpath))
-    program = find_program("git", path=path)
-    if program is None:
-        raise EnvironmentUnavailable("git is not installed", "install git 2.31 or later")
-    command = [program, f"--git-dir={git_dir.absolute()}", *_OPTIONS, *arguments]
-    result = run(command, cwd=Path("/"), env={**_ENVIRONMENT, "PATH": path}, stdin=given, timeout_s=_TIMEOUT_S)
-    if result.timed_out:
-        raise EnvironmentUnavailable(f"git {arguments[0]} did not end within {_TIMEOUT_S} s", "is the disk stuck?")
-    if not result.ok:
-        why = visible(result.stderr.decode(errors="replace").strip())
-        raise StateConflict(f"git {arguments[0]} failed: {why}", "check the repository with: git fsck")
-    return result.stdout
+def _place(git_dir: Path) -> Place:
+    absolute = git_dir.absolute()
+    return Place(absolute, absolute / "objects")

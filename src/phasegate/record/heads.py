@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import EnvironmentUnavailable, StateConflict
-from phasegate.record.durable import cut_torn_line, replace_file, sync_folders, write_all
+from phasegate.files.durable import cut_torn_line, replace_file, sync_folders, write_all
 from phasegate.record.location import Location
 from phasegate.rules.chain import Head
 

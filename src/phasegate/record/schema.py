@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import EnvironmentUnavailable, PhasegateError, StateConflict
-from phasegate.record.durable import sync_folders
+from phasegate.files.durable import sync_folders
 
 APPLICATION_ID = 0x50684761  # "PhGa": tells our store from any other SQLite file
 _FIRST_VERSION = 1

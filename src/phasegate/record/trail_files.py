@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from phasegate.errors import EnvironmentUnavailable
-from phasegate.record.beneath import make_beneath
-from phasegate.record.durable import open_folder, remove_left, replace_at
+from phasegate.files import read_plain
+from phasegate.files.beneath import closing_descriptor, make_beneath, opened_folder
+from phasegate.files.durable import remove_left, replace_at
 from phasegate.record.location import Location
 from phasegate.rules.artifact_path import require_slug
 
 Key = tuple[str, str]  # feature and job
+_LARGEST_BYTES = 1 << 28
 
 
 def trail_path(location: Location, feature: str, job: str) -> Path:
@@ -28,31 +27,18 @@ def trail_files(location: Location) -> dict[Key, Path]:
 
 def read_trail(path: Path) -> bytes:
     """The bytes of a trail; none if there is no plain file."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read()
+    return read_plain(path, _LARGEST_BYTES) or b""
 
 
 def export_trail(location: Location, feature: str, job: str, content: bytes) -> None:
     """Put a trail in its place, whole or not at all, and durably. No link below `.phasegate` is followed."""
     path = trail_path(location, feature, job)
     try:
-        with _opened(open_folder(location.folder)) as top:
-            with _opened(make_beneath(top, path.parent.relative_to(location.folder).parts)) as folder:
+        with opened_folder(location.folder) as top:
+            with closing_descriptor(make_beneath(top, path.parent.relative_to(location.folder).parts)) as folder:
                 replace_at(folder, path.name, content, 0o600, aside=top)  # what a crash leaves is no trail
             remove_left(top)
     except OSError as error:
         raise EnvironmentUnavailable(
             f"the trail {path} cannot be written: {error.strerror}", "check the disk"
         ) from error
-
-
-@contextmanager
-def _opened(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from phasegate.errors import StateConflict
-from phasegate.record.durable import sync_folders, write_all, write_durably
+from phasegate.files.durable import sync_folders, write_all, write_durably
 from phasegate.record.lock import is_held
 from phasegate.rules.trail import hash_of_line, origin
 

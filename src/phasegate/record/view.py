@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from phasegate.errors import EnvironmentUnavailable, StateConflict
-from phasegate.record.durable import open_folder, remove_left, replace_at
+from phasegate.files import open_folder
+from phasegate.files.durable import remove_left, replace_at
 from phasegate.record.state_file import STATE_PATH, read_state
 from phasegate.rules.lifecycle import Workflow, state_view
 

@@ -14,16 +14,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from phasegate.workspace.disk import (
-    LimitReached,
-    Limits,
-    blob_id,
-    folder_beneath,
-    names_in,
-    read_beneath,
-    read_plain_file,
-)
-from phasegate.workspace.git import GitFailed, Place, git
+from phasegate.files import read_plain
+from phasegate.files.beneath import folder_beneath
+from phasegate.git import GitFailed, Place, git
+from phasegate.workspace.disk import LimitReached, Limits, blob_id, names_in, read_beneath
 from phasegate.workspace.repository import Repository
 
 _REF = re.compile(r"refs/[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
@@ -130,7 +124,10 @@ def _packs(root: int) -> Iterator[bytes]:
     try:
         with folder_beneath(root, ".git/objects/pack") as folder:
             for name in sorted(names_in(folder)):
-                if _PACK.fullmatch(name) and (data := read_plain_file(folder, name, _LARGEST_PACK_BYTES)) is not None:
+                if (
+                    _PACK.fullmatch(name)
+                    and (data := read_plain(name, _LARGEST_PACK_BYTES, folder, one_name=True)) is not None
+                ):
                     yield data
     except OSError:
         return

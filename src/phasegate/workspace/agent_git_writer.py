@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.file_times import times_tell
+from phasegate.files.times import times_tell
+from phasegate.git import Identity
 from phasegate.workspace.agent_git_reader import fingerprint
 from phasegate.workspace.checkout import Checkout, opened_root
-from phasegate.workspace.git import Identity
 from phasegate.workspace.removal import lay_file, removal_room
 from phasegate.workspace.repository import Repository, config_text, write_git_directory
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.workspace.disk import opened_folder
+from phasegate.files.beneath import opened_folder
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.index_file import Snapshot, entry_of, read_snapshot
 from phasegate.workspace.repository import Repository, read_blobs

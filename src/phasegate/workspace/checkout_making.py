@@ -11,6 +11,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from phasegate.errors import ConfigError, StateConflict
+from phasegate.files.beneath import opened_folder
+from phasegate.git import Identity, git
 from phasegate.rules.scope import LITTER
 from phasegate.workspace.agent_git_reader import fingerprint
 from phasegate.workspace.agent_git_writer import Seedling, write_agents_git
@@ -26,8 +28,6 @@ from phasegate.workspace.checkout import (
     write_record,
 )
 from phasegate.workspace.checkout_start import Beginning
-from phasegate.workspace.disk import opened_folder
-from phasegate.workspace.git import Identity, git
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.removal import removal_room, remove_tree
 from phasegate.workspace.repository import Repository, keep_out_of_git

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from phasegate.workspace.git import git
+from phasegate.git import git
 from phasegate.workspace.remembered import git_about
 from phasegate.workspace.repository import Repository
 from phasegate.workspace.tree_diff import RAW, tree_entries

@@ -1,8 +1,4 @@
-"""Files that an agent has made, handled without trusting any of them.
-
-Every step goes from an open folder to a name in it, and never through a link. Only plain files with one name are read:
-a second name may be one outside of the checkout.
-"""
+"""What an agent left in its checkout, as git would name it: modes, blob ids, contents; and how much we look at."""
 
 from __future__ import annotations
 
@@ -10,14 +6,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import StateConflict
+from phasegate.files import open_plain, read_plain
+from phasegate.files.beneath import closing_descriptor, folder_beneath
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK_BYTES = 1024**2
 HARD_LINK = "hard-link"
 UNREADABLE = "unreadable"
@@ -52,48 +46,9 @@ class Found(NamedTuple):
     link_target: str | None = None
 
 
-@contextmanager
-def opened_folder(path: str | Path, inside: int | None = None) -> Iterator[int]:
-    """A descriptor of a folder, which is not a link."""
-    descriptor = os.open(path, _FOLDER, dir_fd=inside)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def names_in(folder: int) -> list[str]:
     """The names in an open folder."""
     return os.listdir(folder)
-
-
-@contextmanager
-def folder_beneath(root: int, folder: str) -> Iterator[int]:
-    """A descriptor of a folder some levels below `root`; OSError where any part of the way is something else."""
-    descriptor = os.dup(root)
-    try:
-        for name in folder.split("/") if folder else ():
-            if name in ("", ".", ".."):
-                raise FileNotFoundError(folder)
-            below = os.open(name, _FOLDER, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = below
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _opened_plain_file(folder: int, name: str) -> Iterator[tuple[int, os.stat_result]]:
-    """A descriptor of a plain file with one name; OSError for anything else. It never waits at a pipe."""
-    descriptor = os.open(name, _FILE, dir_fd=folder)
-    try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
-            raise OSError(f"{name} is no plain file with one name")
-        yield descriptor, about
-    finally:
-        os.close(descriptor)
 
 
 def _parts(descriptor: int, most: int) -> Iterator[bytes]:
@@ -102,21 +57,11 @@ def _parts(descriptor: int, most: int) -> Iterator[bytes]:
         most -= len(part)
 
 
-def read_plain_file(folder: int, name: str, limit: int) -> bytes | None:
-    """The bytes of a plain file with one name, or None for anything else, for more than `limit`, or if it changes."""
-    try:
-        with _opened_plain_file(folder, name) as (descriptor, about):
-            content = b"".join(_parts(descriptor, about.st_size + 1)) if about.st_size <= limit else None
-    except OSError:
-        return None
-    return content if content is not None and len(content) == about.st_size else None
-
-
 def _id_of_plain_file(folder: int, name: str, size: int, hash_name: str) -> str | None:
     """The id that git gives a file of a known size, read part by part; None if it is not there like that."""
     found, left = _blob_hash(size, hash_name), size
     try:
-        with _opened_plain_file(folder, name) as (descriptor, _):
+        with closing_descriptor(open_plain(name, folder, one_name=True)) as descriptor:
             for part in _parts(descriptor, size + 1):
                 found.update(part)
                 left -= len(part)
@@ -130,7 +75,7 @@ def read_beneath(root: int, path: str, limit: int) -> bytes | None:
     folder, _, name = path.rpartition("/")
     try:
         with folder_beneath(root, folder) as descriptor:
-            return read_plain_file(descriptor, name, limit)
+            return read_plain(name, limit, descriptor, one_name=True)
     except OSError:
         return None
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import StateConflict
+from phasegate.git import Identity, Place, git
 from phasegate.rules.scope import link_problem
 from phasegate.workspace.agent_git_writer import Seedling, write_agents_git
-from phasegate.workspace.git import Identity, Place, git
 from phasegate.workspace.repository import NOBODY, Repository, commit_of, read_blobs, read_refs, temporary_folder
 from phasegate.workspace.tree_diff import tree_entries
 

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from phasegate.errors import StateConflict
+from phasegate.git import GitFailed
 from phasegate.workspace.agent_git_reader import copy_objects
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation
 from phasegate.workspace.checkout import Checkout, Record, find_checkout, opened_root, records_folder, write_record
 from phasegate.workspace.disk import LimitReached, Limits, content_as_seen
-from phasegate.workspace.git import GitFailed
 from phasegate.workspace.history import AgentCommit
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits, write_merge
 from phasegate.workspace.path_states import TAKEN_MODES, States, can_be_taken, presentable, remaining, versions

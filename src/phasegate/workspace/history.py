@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.git import GitFailed, Identity, Place, git
 from phasegate.workspace.agent_git_reader import copy_objects, read_head
 from phasegate.workspace.disk import LimitReached, Limits
-from phasegate.workspace.git import GitFailed, Identity, Place, git
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.remembered import Remembered
 from phasegate.workspace.repository import Repository

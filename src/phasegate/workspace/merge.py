@@ -10,7 +10,7 @@ import os
 from typing import NamedTuple
 
 from phasegate.errors import StateConflict
-from phasegate.workspace.git import git
+from phasegate.git import git
 from phasegate.workspace.objects import Signature, write_merge
 from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import BRANCHES, RefMoved, advance_branch

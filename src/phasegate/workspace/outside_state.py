@@ -15,9 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.file_times import times_tell
+from phasegate.files.beneath import opened_folder
+from phasegate.files.times import times_tell
 from phasegate.rules.scope import Change, ChangeKind
-from phasegate.workspace.disk import Limits, look, opened_folder
+from phasegate.workspace.disk import Limits, look
 from phasegate.workspace.move_log import Move, is_explained, last_move, moves_since
 from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.repository_locks import repository_lock

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.files.beneath import opened_folder
+from phasegate.git import GitFailed, ask_as_the_person, git
 from phasegate.rules.repo_path import ancestors
-from phasegate.workspace.disk import Limits, look, opened_folder
-from phasegate.workspace.git import GitFailed, ask_as_the_person, git
+from phasegate.workspace.disk import Limits, look
 from phasegate.workspace.move_log import Move, note_moves
 from phasegate.workspace.objects import Version
 from phasegate.workspace.repository import Repository, temporary_folder

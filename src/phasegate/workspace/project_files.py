@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 from phasegate.cage.environment import safe_path
 from phasegate.cage.run import run
 from phasegate.errors import EnvironmentUnavailable
-from phasegate.workspace.git import git_program
+from phasegate.git import git_program
 
 TIMEOUT_S = 120
 # Nothing that the repository or the person configured is run or changes the answer.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.workspace.git import GitFailed, Place, git
+from phasegate.git import GitFailed, Place, git
 from phasegate.workspace.move_log import Move, note_moves
 from phasegate.workspace.person_checkout import Obstacle, checkout_on, held_index
 from phasegate.workspace.repository import Repository, read_refs

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from phasegate.cage.run import Finished
-from phasegate.workspace.git import Place, git
+from phasegate.git import Place, git
 
 _ID = "[0-9a-f]{40}(?:[0-9a-f]{24})?"
 _BY_ID = re.compile(rf"-.*|{_ID}(?:\^{{\w+}})?|{_ID}\.\.{_ID}", re.DOTALL)

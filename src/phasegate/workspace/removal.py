@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from phasegate.workspace.disk import folder_beneath, names_in, opened_folder
+from phasegate.files import open_new
+from phasegate.files.beneath import folder_beneath, opened_folder
+from phasegate.workspace.disk import names_in
 
 _PREFIX = ".removing-"
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Room:
@@ -104,7 +105,7 @@ def lay_file(folder: Path, name: str, text: str) -> None:
         except OSError:  # a folder
             with removal_room(folder.parent) as room:
                 room.take(root, name)
-        with os.fdopen(os.open(name, _CREATE, 0o644, dir_fd=root), "w", encoding="utf-8") as file:
+        with os.fdopen(open_new(name, 0o644, root), "w", encoding="utf-8") as file:
             file.write(text)
 
 

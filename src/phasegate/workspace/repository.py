@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.workspace.git import GitFailed, Identity, Place, ask_as_the_person, git
+from phasegate.git import GitFailed, Identity, Place, ask_as_the_person, git
 from phasegate.workspace.remembered import git_about
 
 NOBODY = Identity("Phasegate", "phasegate@localhost")

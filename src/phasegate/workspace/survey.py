@@ -12,17 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
+from phasegate.files.beneath import opened_folder
 from phasegate.rules.repo_path import names_git_directory
-from phasegate.workspace.disk import (
-    OTHER_DEVICE,
-    UNREADABLE,
-    Found,
-    LimitReached,
-    Limits,
-    look,
-    names_in,
-    opened_folder,
-)
+from phasegate.workspace.disk import OTHER_DEVICE, UNREADABLE, Found, LimitReached, Limits, look, names_in
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.index_file import LOW, Snapshot, State, entry_of
 

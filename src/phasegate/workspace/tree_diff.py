@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from phasegate.workspace.git import Place
+from phasegate.git import Place
 from phasegate.workspace.objects import Version
 from phasegate.workspace.remembered import git_about
 from phasegate.workspace.repository import Repository

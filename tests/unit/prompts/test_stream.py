@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import UnreadableFile
-from phasegate.prompts.files import CHUNK_BYTES
+from phasegate.files.blocks import CHUNK_BYTES
 from phasegate.prompts.stream import HELD_BYTES, HIDDEN_SHOWN, FileSource, Parts, write_xml
 from phasegate.rules.hidden import Hidden
 from phasegate.rules.prompt import ContextItem, ItemType, UnifiedPrompt

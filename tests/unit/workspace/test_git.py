@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable
-from phasegate.workspace.git import GitFailed, git, git_program
+from phasegate.git import GitFailed, git, git_program
 from phasegate.workspace.outside_state import changed_outside, look_outside
 from phasegate.workspace.repository import NOBODY, commit_of, open_repository, person_at_work
 from support.git_project import git as plain_git

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.files.beneath import opened_folder
 from phasegate.workspace.checkout import records_folder, start_from
-from phasegate.workspace.disk import Limits, opened_folder
+from phasegate.workspace.disk import Limits
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.index_file import Snapshot
 from phasegate.workspace.survey import survey

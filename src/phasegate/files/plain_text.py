@@ -1,13 +1,15 @@
-"""Reading a file that a person named: regular, bounded, UTF-8. Anything else is refused by name, and nothing hangs."""
+"""Reading a text file that a person named: whatever is wrong with it is said by its name."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError
+from phasegate.files import open_plain, read_open
 
 
 class PlainFile(NamedTuple):
@@ -23,16 +25,13 @@ def read_plain_file(
     """The file's text; with `folder`, the file of that name in this open folder."""
     descriptor = _opened(path, follow_link, folder)
     try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise refused(path, "is not a regular file")
-        raw = _read_bounded(descriptor, largest_bytes)
+        raw, mode = read_open(descriptor, largest_bytes), stat.S_IMODE(os.fstat(descriptor).st_mode)
     finally:
         os.close(descriptor)
     if raw is None:
         raise refused(path, f"is larger than {largest_bytes} bytes")
     try:
-        return PlainFile(raw.decode(), stat.S_IMODE(about.st_mode))
+        return PlainFile(raw.decode(), mode)
     except UnicodeDecodeError as error:
         raise refused(path, f"is not UTF-8 (byte {error.start})") from error
 
@@ -49,20 +48,12 @@ def unreadable(path: Path, error: OSError | ValueError) -> ConfigError:
 
 
 def _opened(path: Path, follow_link: bool, folder: int | None) -> int:
-    name = path if folder is None else path.name
     try:
-        if not follow_link and stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise refused(path, "is a symbolic link")
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)
-        return os.open(name, flags, dir_fd=folder)
+        return open_plain(path if folder is None else path.name, folder, follow_link=follow_link)
     except (OSError, ValueError) as error:
+        number = getattr(error, "errno", None)
+        if number == errno.ELOOP and not follow_link:
+            raise refused(path, "is a symbolic link") from error
+        if number == errno.EINVAL:
+            raise refused(path, "is not a regular file") from error
         raise unreadable(path, error) from error
-
-
-def _read_bounded(descriptor: int, largest_bytes: int) -> bytes | None:
-    parts: list[bytes] = []
-    left = largest_bytes + 1
-    while left > 0 and (part := os.read(descriptor, min(left, 1 << 20))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts) if left > 0 else None

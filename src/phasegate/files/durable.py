@@ -8,6 +8,8 @@ import time
 from contextlib import suppress
 from itertools import count
 
+from phasegate.files import open_folder, open_new
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `init` writes with these functions, and does without pathlib
     from pathlib import Path
@@ -15,7 +17,6 @@ if TYPE_CHECKING:  # `init` writes with these functions, and does without pathli
 _numbers = count()
 _PREFIX, _SUFFIX = ".phasegate-", ".tmp"
 _LEFT_FOR_S = 60.0  # nobody takes that long between making such a file and renaming it
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -52,11 +53,6 @@ def cut_torn_line(descriptor: int) -> int:
     return end
 
 
-def open_folder(path: Path | str) -> int:
-    """A descriptor of a folder; a symbolic link in its place is refused."""
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-
-
 def sync_folders(below: Path, top: Path) -> None:
     """Make the names in `below` durable, and those in every folder above it up to `top`."""
     for folder in (below, *below.parents):
@@ -78,7 +74,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
         os.close(folder)
 
 
-def replace_at(folder: int, name: str, data: bytes, mode: int, aside: int | None = None) -> None:
+def replace_at(folder: int, name: str, data: bytes, mode: int, *, aside: int | None = None) -> None:
     """Replace a file in an open folder at once and for good. What stands under the name is never followed or opened.
 
     It is written under another name first, in the folder `aside` if there is to be no such name in this one.
@@ -109,7 +105,7 @@ def remove_left(folder: int) -> None:
 
 def _create(folder: int, name: str, mode: int) -> int:
     try:
-        return os.open(name, _NEW_FILE, mode, dir_fd=folder)
+        return open_new(name, mode, folder)
     except FileExistsError:  # left by a process that had our number and was killed
         os.unlink(name, dir_fd=folder)
-        return os.open(name, _NEW_FILE, mode, dir_fd=folder)
+        return open_new(name, mode, folder)

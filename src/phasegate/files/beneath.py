@@ -1,7 +1,7 @@
 """Opening files below a folder so that no name and no race leads out of it.
 
-On Linux the kernel resolves the whole path beneath the folder (`openat2`). Elsewhere, and where a sandbox forbids that
-call, each part is opened by itself and never followed if it is a link.
+On Linux the kernel resolves the whole path beneath the folder (`openat2`). Elsewhere, where a sandbox forbids that
+call, and where a path is too long for it, each part is opened by itself and never followed if it is a link.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ import ctypes
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from phasegate.files import open_folder
 
 _OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
@@ -24,11 +29,13 @@ class _How(ctypes.Structure):
 
 def open_beneath(folder: int, parts: Sequence[str], flags: int = _FOLDER) -> int:
     """Open what lies at `parts` below an open folder; an OSError if a part is a link, or leads out."""
+    if any(part in ("", ".", "..") or "/" in part for part in parts):
+        raise FileNotFoundError(errno.ENOENT, "no way beneath a folder", "/".join(parts))
     if sys.platform == "linux":
         try:
             return open_by_kernel(folder, parts, flags)
         except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.EPERM):
+            if error.errno not in (errno.ENOSYS, errno.EPERM, errno.ENAMETOOLONG):
                 raise
     return open_part_by_part(folder, parts, flags)
 
@@ -38,7 +45,7 @@ def open_by_kernel(folder: int, parts: Sequence[str], flags: int = _FOLDER) -> i
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
     how = _How(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, resolve)
     path = os.fsencode("/".join(parts) or ".")
-    call = ctypes.CDLL(None, use_errno=True).syscall
+    call = _syscall()
     for _ in range(_TRIES):
         found = int(call(_OPENAT2, folder, ctypes.c_char_p(path), ctypes.byref(how), ctypes.sizeof(how)))
         if found >= 0:
@@ -46,6 +53,11 @@ def open_by_kernel(folder: int, parts: Sequence[str], flags: int = _FOLDER) -> i
         if ctypes.get_errno() != errno.EAGAIN:
             break
     raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "/".join(parts))
+
+
+@cache
+def _syscall() -> Callable[..., int]:
+    return ctypes.CDLL(None, use_errno=True).syscall
 
 
 def open_part_by_part(folder: int, parts: Sequence[str], flags: int = _FOLDER) -> int:
@@ -59,6 +71,28 @@ def open_part_by_part(folder: int, parts: Sequence[str], flags: int = _FOLDER) -
             os.close(current)
         current = below
     return current
+
+
+@contextmanager
+def opened_folder(path: Path | str, inside: int | None = None) -> Iterator[int]:
+    """A descriptor of a folder, or of one in an open folder."""
+    with closing_descriptor(open_folder(path, inside)) as descriptor:
+        yield descriptor
+
+
+@contextmanager
+def folder_beneath(root: int, path: str) -> Iterator[int]:
+    """A descriptor of a folder some levels below `root`."""
+    with closing_descriptor(open_beneath(root, path.split("/") if path else ())) as descriptor:
+        yield descriptor
+
+
+@contextmanager
+def closing_descriptor(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def make_beneath(folder: int, parts: Sequence[str]) -> int:

@@ -1,9 +1,8 @@
-"""Reading files that somebody else wrote: only regular ones, never more than is allowed, and never a wait."""
+"""Reading a large file in blocks, and seeing whether somebody writes to it meanwhile."""
 
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError, UnreadableFile
+from phasegate.files import open_plain
 
 CHUNK_BYTES = 32 * 1024  # stays in the processor's nearest cache while it is looked through some thirty times
 _COARSE_NS = 100_000_000
@@ -44,15 +44,12 @@ class OpenFile(NamedTuple):
 @contextmanager
 def regular_file(path: Path, *, follow_links: bool = True) -> Iterator[OpenFile]:
     """An open regular file. A pipe, a device or a folder is refused without a wait."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, flags)
+        descriptor = open_plain(path, follow_link=follow_links)
     except (OSError, ValueError) as error:
         raise _unreadable(path, _reason(error)) from error
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise _unreadable(path, "not a regular file")
         yield OpenFile(descriptor, status.st_size, status.st_ctime_ns, time.time_ns())
     finally:
         os.close(descriptor)

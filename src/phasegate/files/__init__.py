@@ -1,0 +1,77 @@
+"""Files that an agent may have touched: the only place that opens, reads and replaces them.
+
+What is promised, by every function here that does not say otherwise:
+- No link is followed: not the last part of a path, and beneath an open folder no part of it. `open_beneath` refuses
+  every way out of its folder.
+- Nothing waits. A pipe or a device is refused and not read.
+- Only plain files are read, and never more than a limit. With `one_name`, a file that has a second name is
+  refused as well: that name may lie outside of the agent's folder.
+- A file is replaced as a whole or not at all, and durably (`durable`).
+What cannot be had so is an OSError, or None where a function says so. Nothing else in the house calls `os.open` with
+a path that an agent could have changed.
+
+This module alone is loaded by the hook: it stays light.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK_BYTES = 1 << 20
+
+
+def open_folder(path: Path | str, inside: int | None = None) -> int:
+    """A descriptor of a folder, or of one in an open folder."""
+    return os.open(path, _FOLDER, dir_fd=inside)
+
+
+def open_plain(
+    path: Path | str, inside: int | None = None, *, follow_link: bool = False, one_name: bool = False
+) -> int:
+    """A descriptor of a plain file, to read."""
+    descriptor = os.open(path, _READ if follow_link else _READ | os.O_NOFOLLOW, dir_fd=inside)
+    about = os.fstat(descriptor)
+    if stat.S_ISREG(about.st_mode) and (about.st_nlink == 1 or not one_name):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def open_new(path: Path | str, mode: int, inside: int | None = None) -> int:
+    """A descriptor of a file that was not there, to write."""
+    return os.open(path, _CREATE, mode, dir_fd=inside)
+
+
+def read_open(descriptor: int, limit_bytes: int) -> bytes | None:
+    """The bytes of an open file; None if there are more than the limit, also if they come while it is read."""
+    parts: list[bytes] = []
+    left = limit_bytes + 1
+    while left > 0 and (part := os.read(descriptor, min(left, _CHUNK_BYTES))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts) if left > 0 else None
+
+
+def read_plain(
+    path: Path | str, limit_bytes: int, inside: int | None = None, *, one_name: bool = False
+) -> bytes | None:
+    """The bytes of a plain file; None for anything else, and for a file that is larger than the limit."""
+    try:
+        descriptor = open_plain(path, inside, one_name=one_name)
+    except (OSError, ValueError):
+        return None
+    try:
+        return read_open(descriptor, limit_bytes)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
