@@ -86,7 +86,7 @@ def test_a_dispatch_that_is_cancelled_ends_its_agents_and_closes_their_jobs(tmp_
         folders = [project.root / ".worktrees" / f"{SLUG}-WP01-agent{index}" for index in (0, 1)]
         assert eventually(lambda: (folders[0] / FIRST).exists() and (folders[1] / SECOND).exists(), within_s=60)
         cancelled.set()
-        assert done.result(timeout=60) == Stopped("WP01"), "a value: a stop is no exception out of a thread"
+        assert done.result(timeout=60) == Stopped("WP01"), "a value: a stop is not an exception out of a thread"
     assert processes_with(str(project.scenario)) == []
     assert [job.outcome for job in project.jobs()] == ["lost", "lost"]
     assert project.audit_problems() == []

@@ -171,7 +171,7 @@ def test_a_limit_that_is_lifted_too_late_blocks_and_names_the_moment(tmp_path: P
     project = project_of(tmp_path, {"limit_s": A_WEEK_S}, OK)
     report = project.dispatch()
     assert report.state is State.BLOCKED
-    assert "it is lifted at 20" in report.reason
+    assert "not lifted until 20" in report.reason
     assert "fallback" in project.rows()["WP01"].remediation
     assert len(calls(project)) == 1
     assert project.dispatch().state is State.DONE  # a person who tries again is not kept from it
@@ -200,7 +200,7 @@ def test_a_fallback_that_also_rests_for_long_does_not_wait_in_silence(tmp_path: 
     project = project_of(tmp_path, {"limit_s": A_WEEK_S}, more=SECOND)
     report = project.dispatch()
     assert report.state is State.BLOCKED
-    assert "it is lifted at 20" in report.reason
+    assert "not lifted until 20" in report.reason
     assert [call["as"] for call in calls(project)] == ["actor", "second"]
 
 
@@ -212,7 +212,7 @@ def test_a_fallback_that_is_no_other_agent_is_an_error_of_the_configuration(tmp_
     with pytest.raises(ConfigError, match="fallback"):
         _ = project.project
     done = project.command("dispatch", "WP01")
-    assert (done.code, "is no other agent" in done.stderr) == (2, True)
+    assert (done.code, "is not another configured agent" in done.stderr) == (2, True)
 
 
 # --- in a workflow

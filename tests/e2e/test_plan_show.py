@@ -63,4 +63,4 @@ def test_a_plan_that_goes_in_a_circle_is_refused_with_the_circle(project: Dispat
     path.write_text(package("WP01", ["src/a.ts"], dependencies=["WP03"]))
     done = project.command("plan", "load", f"kitty-specs/{SLUG}")
     assert done.code == 2
-    assert "go in a circle: WP01 -> WP03 -> WP01" in done.stderr
+    assert "form a dependency cycle: WP01 -> WP03 -> WP01" in done.stderr

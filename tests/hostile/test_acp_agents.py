@@ -230,7 +230,7 @@ NO_PROTOCOL = {
     "result and error": '{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"x"}}',
     "no UTF-8": "\udcff\udcfe",
     "deep": "[" * 200_000,
-    "a version that is no number": '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"one"}}',
+    "a version that is not a number": '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"one"}}',
     "another version": '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":2}}',
     "no version in the answer": '{"jsonrpc":"2.0","id":1,"result":null}',
 }

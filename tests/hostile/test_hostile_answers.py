@@ -14,7 +14,7 @@ from support.answer_corpus import FURTHER, GENUINE, HOSTILE, NAMED, OK_RESULT, P
 @pytest.mark.demand("P6.j", "P6.k", "P6.l", "P6.m", "P6.n")
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda hostile: hostile.name)
 def test_a_hostile_answer_is_not_a_pass(hostile: Hostile) -> None:
-    assert hostile.falls_for_it(hostile.text), "the control fails: this is no attack"
+    assert hostile.falls_for_it(hostile.text), "the control fails: this is not an attack"
     answer = parse_answer(hostile.text, hostile.phase, truncated=hostile.truncated)
     assert answer.verdict != "PASS"
     assert answer.verdict or answer.error
@@ -65,7 +65,7 @@ def careless(text: str) -> bool:
     ],
 )
 def test_a_result_that_is_malformed_is_no_success(text: str) -> None:
-    assert careless(text), "the control fails: this is no attack"
+    assert careless(text), "the control fails: this is not an attack"
     answer = parse_answer(text, "implement")
     assert (answer.result, answer.response) == (None, None)
     assert answer.result_error

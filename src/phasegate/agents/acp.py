@@ -51,7 +51,7 @@ _REASONS = {
 }
 _REMEDIES = {
     How.SIGN_IN: "sign in with the agent's own program, or name the variable of its key in `env` of the agent",
-    How.NOT_STARTED: "install the agent, or mend `command` in phasegate.toml; see `phasegate agents`",
+    How.NOT_STARTED: "install the agent, or fix `command` in phasegate.toml; see `phasegate agents`",
     How.SILENT: "start its command by hand to see what it waits for; it must speak ACP on its standard streams",
     How.BROKEN: "check that its command starts it as an ACP agent, for instance with `--acp`, and see its version",
     How.MAX_TOKENS: "make the work package smaller",

@@ -200,10 +200,10 @@ def _message(line: bytes) -> WireMessage:
     try:
         message = _DECODER.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
-        raise ProtocolBroken(f"it wrote what is no message of the protocol: {_shown(line)}") from None
+        raise ProtocolBroken(f"it wrote what is not a message of the protocol: {_shown(line)}") from None
     is_response = message.method is UNSET and (message.result is UNSET) != (message.error is UNSET)
     if message.jsonrpc != "2.0" or not (is_response or message.method is not UNSET):
-        raise ProtocolBroken(f"it wrote what is no message of the protocol: {_shown(line)}")
+        raise ProtocolBroken(f"it wrote what is not a message of the protocol: {_shown(line)}")
     return message
 
 

@@ -106,7 +106,9 @@ def run_agent(job: Job, reading: StreamReading, on_event: OnEvent | None = None)
             return AgentRun(report, finished)
     except Exception:
         _log.exception("the end of a run could not be read")
-    unread = AgentReport("", Ending.FAILED, "what it printed could not be read; this is a fault of ours: see the log")
+    unread = AgentReport(
+        "", Ending.FAILED, "what it printed could not be read; this is a bug in Phasegate: see the log"
+    )
     return AgentRun(unread, finished)
 
 

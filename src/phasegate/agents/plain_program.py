@@ -50,7 +50,7 @@ def ending_of_plain_program(finished: FinishedRun) -> tuple[Ending, str]:
     if finished.signal is not None:
         return Ending.FAILED, f"signal {finished.signal} ended it"
     if finished.exit_status is None:
-        return Ending.FAILED, "nobody knows how it ended"
+        return Ending.FAILED, "how it ended is unknown"
     if finished.exit_status == 0:
         return Ending.COMPLETED, ""
     if finished.exit_status in (_NOT_EXECUTABLE, _NOT_FOUND):

@@ -154,7 +154,7 @@ def report_of_stream(state: StreamState, finished: FinishedRun, unusable: Collec
 def _unknown_option(row: HarnessRow, option: str) -> dict[str, object]:
     """It was started with an option that its version does not have: ours, or one of the configured command."""
     versions = f"it was tested with {row.tested}; update it: {row.install}" if row.tested else "see its documentation"
-    remedy = f"{versions}; or mend `command` in phasegate.toml, if the option is yours"
+    remedy = f"{versions}; or fix `command` in phasegate.toml, if the option is yours"
     return {"ending": Ending.NOT_RUNNABLE, "reason": f"it does not know the option {option}", "remedy": remedy}
 
 

@@ -61,7 +61,7 @@ def _truth_about(commit: ReportedCommit, real: Sequence[Commit]) -> str:
     """What is wrong with a claimed commit; nothing if git has it. A shortened id will do, as long as it means one."""
     written = _SHA.fullmatch(commit.sha.lower())
     if written is None:
-        return "that is no commit id"
+        return "that is not a commit id"
     meant = [one for one in real if one.sha.startswith(written[1])]
     if len(meant) != 1:
         return "it means several commits" if meant else "there is no such commit after the base"
@@ -85,7 +85,7 @@ def _about_coverage(claimed: str | float | None, measured: float | None) -> list
         return []
     written = _PERCENT.fullmatch(str(claimed))
     if written is None:
-        return [FalseClaim(f"coverage {claimed}", "that is no percentage")]
+        return [FalseClaim(f"coverage {claimed}", "that is not a percentage")]
     if measured is None:
         return [FalseClaim(f"coverage {claimed}", "it was not measured, so nothing shows it")]
     if abs(float(written[1]) - measured) <= COVERAGE_SLACK:

@@ -79,7 +79,7 @@ class Bench:
                 purpose, "left out by configuration" if was_left_out else "the project has no such command"
             )
         if (setup := done.get(Purpose.SETUP)) and setup.outcome is Outcome.FAILED:
-            unrun = failed(purpose, "it was not run: the setup failed", "Mend the setup first.")
+            unrun = failed(purpose, "it was not run: the setup failed", "Fix the setup first.")
             return msgspec.structs.replace(unrun, fault=setup.fault)
         if purpose is Purpose.SETUP:
             return self._setup(line)
@@ -164,7 +164,7 @@ class Bench:
             hidden = ", though the exit status is 0" if ran.exit_status == 0 else ""
             return (
                 f"{tests.failed} of {tests.executed} tests failed{hidden}",
-                f"Run `{one_line(line)}` and mend what it names.",
+                f"Run `{one_line(line)}` and fix what it names.",
             )
         if ran.exit_status not in (0, _PYTEST_NO_TESTS):
             return _failure(Purpose.TEST, line, ran)
@@ -199,7 +199,7 @@ class Bench:
         undone = [check for check in done.values() if check.name in ("setup", "test") and check.remedy]
         if undone:
             name = undone[0].name
-            unrun = failed(Purpose.COVERAGE, f"it was not measured: {name} failed", f"Mend {name} first.")
+            unrun = failed(Purpose.COVERAGE, f"it was not measured: {name} failed", f"Fix {name} first.")
             return msgspec.structs.replace(unrun, fault=undone[0].fault)
         check = passed(Purpose.COVERAGE, "")
         if line:
@@ -282,7 +282,7 @@ def _failure(purpose: str, line: str, ran: Ran) -> tuple[str, str]:
     if _lacks_its_program(ran):
         remedy = f"Let `setup` install what `{shown}` needs, or set another {purpose} command, or an empty one."
         return f"exit status {ran.exit_status}: its program is missing", remedy
-    return f"exit status {ran.exit_status}", f"Run `{shown}` and mend what it names."
+    return f"exit status {ran.exit_status}", f"Run `{shown}` and fix what it names."
 
 
 def _only_warnings(line: str, ran: Ran) -> bool:

@@ -172,7 +172,7 @@ def _cobertura(data: bytes) -> Counted:
         parser.Parse(data[at : at + _CHUNK], False)
     parser.Parse(b"", True)
     if not lines.is_report:
-        raise BadReport("it is XML, but no Cobertura report")
+        raise BadReport("it is XML, but not a Cobertura report")
     return Counted(lines.covered, lines.total, frozenset(lines.files))
 
 

@@ -145,7 +145,7 @@ def _typed(given: Given) -> object:
 def _in_words(error: Exception) -> str:
     """What is wrong with a value, in the words of the reference."""
     if isinstance(error, UnicodeEncodeError):
-        return "it is no UTF-8"
+        return "it is not UTF-8"
     what = re.sub(r" matching regex .*", " of another form", str(error).partition(" - at `")[0])
     for name, word in _WORDS.items():
         what = what.replace(name, word)

@@ -55,7 +55,7 @@ def _names(config: Config) -> Iterator[Problem]:
         for name in names:
             if not _NAME.fullmatch(name):
                 remedy = "use letters and digits, joined by single hyphens, dots or underscores"
-                yield Problem((table, name), f"{name!r} is no name", remedy)
+                yield Problem((table, name), f"{name!r} is not a valid name", remedy)
             if variables.count(as_variable(name)) > 1:
                 what = f"`{name}` and another name are the same in environment variables"
                 yield Problem((table, name), what, "rename one of them")
@@ -68,7 +68,7 @@ def _agents(config: Config) -> Iterator[Problem]:
             yield Problem(("agents", name, "harness"), what, f'set command = ["program"] in [agents.{name}]')
         others = [other for other in config.agents if other != name]
         if agent.fallback is not None and agent.fallback not in others:
-            what = f"`{agent.fallback}` is no other agent that is configured"
+            what = f"`{agent.fallback}` is not another configured agent"
             yield Problem(("agents", name, "fallback"), what, suggestion(agent.fallback, others))
 
 

@@ -78,7 +78,7 @@ def from_file(text: str, name: str) -> Iterator[Given]:
     try:
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{name} is no TOML: {error}", "see https://toml.io for how to write it") from error
+        raise ConfigError(f"{name} is not valid TOML: {error}", "see https://toml.io for how to write it") from error
     lines = _lines_of_keys(text)
     for key, value in _leaves((), tables):
         line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), None)

@@ -63,7 +63,7 @@ def _stored(path: Path) -> PlainFile | None:
 
 
 def _refusal(hooks: Hooks, error: Refused) -> ConfigError:
-    remedy = f"it was left as it is; mend it, or run this in a hook of your own: {hooks.command}"
+    remedy = f"it was left as it is; fix it, or run this in a hook of your own: {hooks.command}"
     return ConfigError(str(error), remedy)
 
 

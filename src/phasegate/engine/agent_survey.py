@@ -160,7 +160,7 @@ def _missing_program(shop: Workshop, agent: Agent, known: HarnessRow | None) -> 
             yield Missing(f"its scenario {scenario or 'is not set'}".strip(), "set `scenario` to a file that exists")
     elif program_of(shop, agent) is None:
         own = f"its command {command_of(agent)[0]!r} is not there"
-        remedy = known.install if known and not agent.command else "install it, or mend `command` in phasegate.toml"
+        remedy = known.install if known and not agent.command else "install it, or fix `command` in phasegate.toml"
         yield Missing(own, remedy)
 
 

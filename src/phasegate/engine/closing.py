@@ -60,7 +60,7 @@ def _try_to_merge(project: Project, branch: Branch, base: str, title: str, judge
         )
     evidence = check_merge(project, branch.slug, made.expected, made.commit)
     if evidence.failures:
-        return NotMerged(_failed(branch, base, evidence), f"mend {branch.name}, then resolve")
+        return NotMerged(_failed(branch, base, evidence), f"fix {branch.name}, then resolve")
     finished = finish_merge(repository, made)
     if isinstance(finished, AlreadyMerged):
         return Merged(made.commit)

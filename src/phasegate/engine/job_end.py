@@ -134,12 +134,12 @@ def _at_a_limit(reason: str, retry_at_s: float, has_a_stand_in: bool, now_s: flo
     until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="seconds")
     if has_a_stand_in or retry_at_s - now_s <= LONGEST_REST_S:
         return End.LIMITED, f"{reason}; it rests until {until}", ""
-    return End.FAILED, f"{reason}; it is lifted at {until} only", "resolve then, or give the agent a fallback"
+    return End.FAILED, f"{reason}; not lifted until {until}", "resolve then, or give the agent a fallback"
 
 
 def _remedy(assigned: Assigned, ending: Ending) -> str:
     if ending is Ending.NOT_RUNNABLE:
-        return "see `phasegate agents`, or mend its command in phasegate.toml"
+        return "see `phasegate agents`, or fix its command in phasegate.toml"
     return f"see what it did: phasegate audit show --job {assigned.job}"
 
 

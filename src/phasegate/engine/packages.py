@@ -47,7 +47,7 @@ def load_plan(project: Project, store: Store, folder: Path) -> list[WorkPackage]
     """Put the packages of a feature's folder on record. What is in work already keeps its state."""
     slug = folder.resolve().name
     if not slug_is_safe(slug):
-        raise ConfigError(f"{slug!r} is no feature's folder", "name it like 001-user-login")
+        raise ConfigError(f"{slug!r} is not a feature folder", "name it like 001-user-login")
     paths = sorted((folder / "tasks").glob("WP*.md"))
     if not paths:
         raise ConfigError(f"{folder / 'tasks'} holds no WPnn.md", "write one a package, see `phasegate spec check`")
@@ -60,7 +60,7 @@ def load_documents(store: Store, slug: str, ts: str, documents: Mapping[str, str
     packages = [load(text, f"{name}.md", slug) for name, text in documents.items()]
     names = [*documents]
     for at, problem in plan_problems(packages):
-        raise ConfigError(f"{names[at]}.md: {problem.key} {problem.message}", "mend the plan, then load it again")
+        raise ConfigError(f"{names[at]}.md: {problem.key} {problem.message}", "fix the plan, then load it again")
     texts = {package.work_package_id: documents[name] for name, package in zip(names, packages, strict=True)}
     known = {row.id for row in store.packages(slug)}
     fresh = [package_changed(_row(package, ts)) for package in packages if package.work_package_id not in known]

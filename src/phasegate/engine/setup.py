@@ -135,12 +135,12 @@ def _made(root: str, name: str, make_text: Callable[[], str]) -> Made:
     path = f"{root}/{name}"
     if os.path.lexists(path):
         if not os.path.isfile(path):
-            raise ConfigError(f"{name} is there, and is no file", "move it away, then repeat")
+            raise ConfigError(f"{name} is there, and is not a file", "move it away, then repeat")
         return Made(name, "kept")
     text = make_text()
     parent = os.path.dirname(path)
     if os.path.lexists(parent) and not os.path.isdir(parent):
-        raise ConfigError(f"{os.path.dirname(name)} is there, and is no folder", "move it away, then repeat")
+        raise ConfigError(f"{os.path.dirname(name)} is there, and is not a folder", "move it away, then repeat")
     os.makedirs(parent, exist_ok=True)
     if not os.path.realpath(parent).startswith(os.path.realpath(root)):
         raise ConfigError(f"{os.path.dirname(name)} leads out of the repository", "move it away, then repeat")

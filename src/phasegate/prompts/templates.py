@@ -100,7 +100,7 @@ def read_template(path: Path) -> str:
     except UnreadableFile as error:
         raise _refused(path, error.message) from error
     except UnicodeDecodeError as error:
-        raise _refused(path, f"byte {error.start} is no UTF-8") from error
+        raise _refused(path, f"byte {error.start} is not UTF-8") from error
     if len(raw) > MAX_BYTES:
         raise _refused(path, f"{size} bytes are more than the {MAX_BYTES} that are allowed")
     return text
@@ -130,7 +130,7 @@ def inject_variables(template: str, context: Mapping[str, str]) -> str:
     for name in filled.missing:
         _log.warning("no value for the template variable %s", name)
     for name in filled.unknown:
-        _log.warning("{{%s}} is no template variable and stays as it is", name)
+        _log.warning("{{%s}} is not a template variable and stays as it is", name)
     return filled.text
 
 

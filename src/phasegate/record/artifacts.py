@@ -121,6 +121,6 @@ def _explained(path: str) -> Iterator[None]:
 
 def _explain(path: str, error: OSError) -> PhasegateError:
     if error.errno in _LEADS_OUT:
-        why = "a part of its path is a link, or not a folder, or the file is no plain file"
+        why = "a part of its path is a link, or not a folder, or the file is not a plain file"
         return ConfigError(f"artifact {visible(path)} is refused: {why}", "remove the link; nothing was written")
     return ConfigError(f"artifact {visible(path)}: {error.strerror}", "`phasegate artifact list` shows what there is")

@@ -75,7 +75,7 @@ def check_trails(
 ) -> None:
     """Check every trail that was seen, and every one that the journal or a log knows. `ended` are jobs."""
     for path in seen.strangers:
-        findings.add(visible(str(path.relative_to(location.folder))), "is no trail")
+        findings.add(visible(str(path.relative_to(location.folder))), "is not a trail")
     for key in sorted(seen.files.keys() | seals.keys() | seen.open_trails.keys()):
         _check(key, seen.files.get(key), seals.get(key), seen.open_trails.get(key), findings)
     for key in sorted(ended - seals.keys() - seen.open_trails.keys()):

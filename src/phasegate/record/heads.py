@@ -62,7 +62,7 @@ class Heads:
         if lines is None:
             return None
         if not lines or not lines[0].startswith(f"phasegate-heads 1 {self._store_id} "):
-            raise StateConflict(f"{self.path} is no file of heads of this repository")
+            raise StateConflict(f"{self.path} is not a file of heads of this repository")
         return _kept([_parse(self.path, line) for line in lines[1:]], str(self.path))
 
     def ends(self) -> tuple[Head, ...]:

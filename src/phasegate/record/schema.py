@@ -136,7 +136,7 @@ def _check(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise damaged(path, "it is no store of phasegate")
+        raise damaged(path, "it is not a store of phasegate")
     if version < _FIRST_VERSION:
         raise damaged(path, "it has no version")
     if version > schema.version:

@@ -168,7 +168,7 @@ def _acknowledged(data: bytes) -> bytes:
 
 def _parse(path: Path, data: bytes) -> dict[str, OpenTrail]:
     if not data.startswith(_HEADER):
-        raise StateConflict(f"{path} is no log of trails")
+        raise StateConflict(f"{path} is not a log of trails")
     trails: dict[str, OpenTrail] = {}
     for number, line in enumerate(data.split(b"\n")[1:-1], 2):
         try:

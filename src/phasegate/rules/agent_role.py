@@ -137,7 +137,7 @@ def _phases(values: Sequence[str] | None) -> tuple[str, ...]:
     if inline.startswith("[") and inline.endswith("]") and not items:
         items = [part for part in inline[1:-1].split(",") if part.strip()]
     elif inline:
-        raise ConfigError(f"`phases: {inline}` is no list", "write it like `phases: [06-implementation]`")
+        raise ConfigError(f"`phases: {inline}` is not a list", "write it like `phases: [06-implementation]`")
     phases = tuple(_plain(item) for item in items)
     wrong = invalid_phases(phases)
     if wrong:

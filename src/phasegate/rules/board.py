@@ -264,7 +264,7 @@ def blocker_lines(rows: Sequence[Row], most: int, in_workflow: bool, style: Styl
     blocked = [row for row in rows if row.state == "BLOCKED"]
     for row in blocked[:most]:
         yield style(f"{row.id} is blocked: ", "red") + (row.reason or "no reason is recorded")
-        yield f"  what to do: {row.remediation or f'phasegate status {row.id}, then mend the cause'}"
+        yield f"  what to do: {row.remediation or f'phasegate status {row.id}, then fix the cause'}"
         if not in_workflow:
             yield f"  then: phasegate dispatch {row.id}"
 

@@ -88,7 +88,7 @@ def _badly_linked(count: int, previous: str, link: Link) -> Break | None:
     if position > count:
         return Break(count, f"is missing: entry {position} follows entry {count - 1}")
     if position < count:
-        return Break(position, "is there twice, or out of order")
+        return Break(position, "appears twice, or out of order")
     if entry_hash(previous, link.entry) != link.hash:
         return Break(count, "was changed: its hash does not fit its fields and the entry before")
     return None

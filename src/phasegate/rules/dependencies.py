@@ -18,15 +18,15 @@ def plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[int, Packag
     first: dict[str, int] = {}
     for at, package in enumerate(packages):
         if first.setdefault(package.work_package_id, at) != at:
-            yield at, PackageProblem("work_package_id", f"{package.work_package_id} is there twice")
+            yield at, PackageProblem("work_package_id", f"{package.work_package_id} appears twice")
         if package.feature_slug != packages[0].feature_slug:
             yield at, PackageProblem("feature_slug", f"is not {packages[0].feature_slug}, as in the other packages")
     for at, package in enumerate(packages):
         for other in package.dependencies:
             if other not in first:
-                yield at, PackageProblem("dependencies", f"names {other}, which is no package here", other)
+                yield at, PackageProblem("dependencies", f"names {other}, which is not a package here", other)
     for cycle in find_cycles({package.work_package_id: package.dependencies for package in packages}):
-        yield first[cycle[0]], PackageProblem("dependencies", f"go in a circle: {' -> '.join(cycle)}")
+        yield first[cycle[0]], PackageProblem("dependencies", f"form a dependency cycle: {' -> '.join(cycle)}")
 
 
 def needs(packages: Sequence[WorkPackage]) -> Needs:

@@ -73,7 +73,7 @@ def _without_repeats(pairs: list[tuple[str, object]]) -> Settings:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice")
     return found
 
 

@@ -185,7 +185,7 @@ def choose(workflows: Iterable[Workflow], feature: str | None, last_used: str | 
         return Refusal(f"feature {feature} has no active workflow", _list_of(active))
     if len(active) == 1:
         return next(iter(active.values()))
-    return Refusal("no workflow is active" if not active else "several features are in work", _list_of(active))
+    return Refusal("no workflow is active" if not active else "several features are in progress", _list_of(active))
 
 
 def _list_of(active: Iterable[str]) -> str:

@@ -251,7 +251,7 @@ def _after_job(run: Run, job: JobStarted, ended: JobEnded) -> Run:
 
 def lost_too_often(losses: int, why: str) -> tuple[str, str]:
     """Reason and remedy of a job that nobody sees the end of."""
-    reason = f"the agent's run was lost {losses} times; the last time: {why or 'it is not known why'}"
+    reason = f"the agent's run was lost {losses} times; the last time: {why or 'the reason is unknown'}"
     return reason, "see what ended it (memory, a kill, a crash): phasegate audit show; then let it be tried again"
 
 
@@ -323,7 +323,7 @@ def _next_round(run: Run, findings: str) -> Run:
         return _blocked(
             msgspec.structs.replace(run, findings=findings),
             f"all {run.limits.rounds} review cycles are used up; the last finding: {_first_line(findings)}",
-            "see `.phasegate/evidence` for what our checks found; mend the package or its plan",
+            "see `.phasegate/evidence` for what our checks found; fix the package or its plan",
         )
     return _to_work(msgspec.structs.replace(run, round=run.round + 1, findings=findings))
 
@@ -339,5 +339,5 @@ def _blocked(run: Run, reason: str, remediation: str) -> Run:
         state=State.BLOCKED,
         step=Step.STOP,
         reason=reason,
-        remediation=remediation or "look into the log: phasegate audit show",
+        remediation=remediation or "see the log: phasegate audit show",
     )

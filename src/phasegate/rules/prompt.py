@@ -35,7 +35,7 @@ def _item_type(value: str) -> ItemType:
         return ItemType(value)
     except ValueError:
         allowed = ", ".join(ItemType)
-        raise MalformedPrompt(f"{value!r} is no type of a context item", f"use one of {allowed}") from None
+        raise MalformedPrompt(f"{value!r} is not a type of a context item", f"use one of {allowed}") from None
 
 
 def _instructions_missing() -> str:
@@ -54,7 +54,7 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
         if not isinstance(self.instructions, str):
             _instructions_missing()
         if not isinstance(self.system_prompt, str | None):
-            raise MalformedPrompt("a system prompt that is no text", "give text, or None for none")
+            raise MalformedPrompt("a system prompt that is not text", "give text, or None for none")
 
     def to_xml(self) -> str:
         """The prompt as well-formed XML; `from_xml` gives back the same prompt for any text."""

@@ -203,7 +203,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _no_constant(name: str) -> object:
-    raise _Malformed(f"{name} is no JSON number")
+    raise _Malformed(f"{name} is not a JSON number")
 
 
 def _integer(digits: str) -> int:

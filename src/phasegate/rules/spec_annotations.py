@@ -129,7 +129,7 @@ class _AnnotationReader:
         if key not in ("validated", "fr-count", "fr-coverage"):
             self._say(number, "unknown-annotation", f"{shown(words)} is not validated, fr-count or fr-coverage")
         elif key in self._header:
-            self._say(number, "duplicate-annotation", f"{key} is there twice, first in line {self._header[key][0]}")
+            self._say(number, "duplicate-annotation", f"{key} appears twice, first in line {self._header[key][0]}")
         else:
             self._header[key] = (number, value.strip())
 
@@ -166,10 +166,10 @@ class _AnnotationReader:
         requirement = msgspec.structs.replace(self._open, text=squeeze(" ".join(self._text)))
         self._open, self._text = None, []
         if not is_requirement_id(requirement.id):
-            self._say(requirement.line, "bad-id", f"{shown(requirement.id)} is no id such as FR-AUTH-001")
+            self._say(requirement.line, "bad-id", f"{shown(requirement.id)} is not an id such as FR-AUTH-001")
         elif requirement.id in self._annotated:
             first = self._annotated[requirement.id].line
-            self._say(requirement.line, "duplicate-id", f"{requirement.id} is there twice, first in line {first}")
+            self._say(requirement.line, "duplicate-id", f"{requirement.id} appears twice, first in line {first}")
         else:
             self._annotated[requirement.id] = requirement
             if not requirement.text:

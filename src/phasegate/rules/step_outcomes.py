@@ -105,7 +105,7 @@ def _answered(feature: Feature, ended: JobEnded, due: Step, commit: str) -> Feat
         again = feature.round < feature.last_round
         if ended.verdict is Verdict.NEEDS_CHANGES and again:
             return changed(feature, archive_round=feature.archive_round + 1, findings=ended.text)
-        return _stopped(feature, f"the archivist says {ended.verdict}", "read its answer, mend it, then resolve")
+        return _stopped(feature, f"the archivist says {ended.verdict}", "read its answer, fix it, then resolve")
     text = f"{feature.report}\n{ended.text}".strip()
     return _done(changed(feature, verdict=ended.verdict, report=text, judged=commit))
 
@@ -114,7 +114,7 @@ def _after_plan(feature: Feature, event: Planned) -> Feature:
     if event.problems or not event.packages:
         reasons = "; ".join(event.problems) or "the plan has no packages"
         return _stopped(
-            feature, f"no packages can be made: {reasons}", "mend tasks.md on the feature's branch, resolve"
+            feature, f"no packages can be made: {reasons}", "fix tasks.md on the feature's branch, then resolve"
         )
     fresh = dict.fromkeys(event.packages, State.PLANNED)
     needs = {**feature.needs, **event.packages}
@@ -122,8 +122,8 @@ def _after_plan(feature: Feature, event: Planned) -> Feature:
     if _all_done(after):
         return _done(after)
     if waiting := _never_open(after):
-        reason = f"{', '.join(waiting)} can never begin: they wait for each other, or for what is no package"
-        return _stopped(feature, reason, "mend the plan, then resolve")
+        reason = f"{', '.join(waiting)} can never begin: a dependency cycle, or a dependency that is not a package"
+        return _stopped(feature, reason, "fix the plan, then resolve")
     return after
 
 
@@ -198,8 +198,8 @@ def judged(feature: Feature, event: GateChecked) -> GateResult:
 
 
 def _stopped(feature: Feature, reason: str, remediation: str) -> Feature:
-    blocked = _sure(lifecycle.escalate(feature.workflow, reason or "it is not known why"))
-    remedy = remediation or "look into the log, then resolve"
+    blocked = _sure(lifecycle.escalate(feature.workflow, reason or "the reason is unknown"))
+    remedy = remediation or "see the log, then resolve"
     return fresh(changed(feature, workflow=blocked, remediation=remedy))
 
 

@@ -96,7 +96,7 @@ def parse(text: str, read_yaml: ReadYaml) -> TaskList:
             continue
         if task.id in tasks:
             where = f"first in line {lines[task.id]}"
-            findings.append(Finding(draft.line, "duplicate-task", f"task {task.id} is there twice, {where}"))
+            findings.append(Finding(draft.line, "duplicate-task", f"task {task.id} appears twice, {where}"))
         else:
             tasks[task.id], lines[task.id] = task, draft.line
     findings += _dependency_findings(tasks, lines)
@@ -148,7 +148,7 @@ def _take_field(draft: _Draft, label: str, line: Line, findings: list[Finding]) 
         return name
     if found and label != "do":
         hint = closest(found[1].capitalize(), ("File", "Spec", "Do", "Depends"))
-        findings.append(Finding(line.number, "unknown-field", f"{shown(found[1])} is no field of a task{hint}"))
+        findings.append(Finding(line.number, "unknown-field", f"{shown(found[1])} is not a field of a task{hint}"))
     elif label:
         draft.fields[label].append(line.text.strip())
     else:
@@ -163,7 +163,7 @@ def _yaml_drafts(text: str, line: int, read_yaml: ReadYaml, findings: list[Findi
         findings.append(Finding(error.finding.line, "bad-yaml", f"this block {error.finding.message}"))
         return
     if not isinstance(node, Items) or not all(isinstance(item, Entries) for item in node.values):
-        findings.append(Finding(line, "bad-yaml", "this block is no list of tasks: write `- id: 1.1` and so on"))
+        findings.append(Finding(line, "bad-yaml", "this block is not a list of tasks: write `- id: 1.1` and so on"))
         return
     for item in node.values:
         if isinstance(item, Entries):
@@ -188,7 +188,7 @@ def _list_text(fields: Fields, item: Entries, key: str) -> str:
 def _task(draft: _Draft, findings: list[Finding]) -> Task | None:
     """The task that a draft means; None, and a finding, if it has no usable id."""
     if not _TASK_ID.fullmatch(draft.id):
-        findings.append(Finding(draft.line, "bad-task-id", f"{shown(draft.id)} is no id such as 1.1"))
+        findings.append(Finding(draft.line, "bad-task-id", f"{shown(draft.id)} is not an id such as 1.1"))
         return None
     if int(draft.id.partition(".")[0]) not in tuple(Layer):
         layers = ", ".join(f"{layer.value} {layer.name.lower()}" for layer in Layer)
@@ -249,10 +249,10 @@ def _dependency_findings(tasks: dict[str, Task], lines: dict[str, int]) -> Itera
     for task in tasks.values():
         for other in task.depends:
             if other not in tasks:
-                message = f"task {task.id} depends on {shown(other)}, which is no task here"
+                message = f"task {task.id} depends on {shown(other)}, which is not a task here"
                 yield Finding(lines[task.id], "dangling-dependency", message)
     for cycle in find_cycles({task.id: task.depends for task in tasks.values()}):
-        yield Finding(lines[cycle[0]], "cycle", f"tasks wait for each other: {' -> '.join(cycle)}")
+        yield Finding(lines[cycle[0]], "cycle", f"dependency cycle: {' -> '.join(cycle)}")
 
 
 def _join(values: Iterable[str]) -> str:

@@ -179,7 +179,7 @@ def standing_lines(feature: Feature) -> tuple[str, ...]:
         case Stage.GATE_FAILED:
             return (f"{gate} has failed: {workflow.reason}", "  then: phasegate run, or phasegate retry")
         case Stage.WORKING:
-            return (f"{resolve_display_name(workflow.phase)} is in work; {branch}", "  then: phasegate run")
+            return (f"{resolve_display_name(workflow.phase)} is in progress; {branch}", "  then: phasegate run")
         case Stage.CANCELLED:
             return (f"{workflow.feature} is cancelled: {workflow.reason}",)
         case Stage.COMPLETED:

@@ -73,7 +73,7 @@ def _placeholders(phase: AgentPhase, template: str) -> Iterator[TemplateFinding]
 
 def _unknown(name: str) -> tuple[str, str]:
     if _NAME.fullmatch(name):
-        return "unknown-placeholder", f"{{{{{name}}}}} is no variable; there are {', '.join(VARIABLES)}"
+        return "unknown-placeholder", f"{{{{{name}}}}} is not a variable; there are {', '.join(VARIABLES)}"
     return "malformed-placeholder", f"{{{{{name}}}}} is never filled; a placeholder is upper case without blanks"
 
 
@@ -84,7 +84,7 @@ def _markers(phase: AgentPhase, template: str) -> Iterator[TemplateFinding]:
                 yield TemplateFinding(1, "missing-marker", f"<review>{verdict}</review> is not asked for")
         elif verdict in template and (match := _VERDICT_WORD[verdict].search(template)):
             line = _line_of(template, match.start())
-            yield TemplateFinding(line, "foreign-verdict", f"{verdict} is no answer of the phase {phase}")
+            yield TemplateFinding(line, "foreign-verdict", f"{verdict} is not an answer of the phase {phase}")
     if phase is AgentPhase.IMPLEMENT:
         yield from _task_markers(template)
 

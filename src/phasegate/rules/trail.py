@@ -149,7 +149,7 @@ def read_lines(data: bytes, previous: str) -> Reading:
 def _why_bad(line: bytes, previous: str) -> str:
     body, key, tail = line[:-_TAIL_LENGTH], line[-_TAIL_LENGTH : -_HASH_LENGTH - 2], line[-_HASH_LENGTH - 2 :]
     if key != _HASH_KEY or tail[-2:] != b'"}':
-        return "is no line that was written here"
+        return "is not a line that was written here"
     if sha256(body).hexdigest().encode() != tail[:-2]:
         return "was changed: its hash does not fit its bytes"
     if body[-_PREV_LENGTH:] != b'"' + previous.encode() + b'"':

@@ -38,7 +38,7 @@ def judge(reading: AnswerReading, phase: str) -> Judgement:
     given = [Verdict(marker.word) for marker in reading.scan.reviews]
     foreign = [verdict for verdict in given if verdict not in ALLOWED[phase]]
     if foreign:
-        return _error(AnswerError.FOREIGN, f"{foreign[0]} is no verdict of the phase {phase}. {_how_to_end(phase)}")
+        return _error(AnswerError.FOREIGN, f"{foreign[0]} is not a verdict of the phase {phase}. {_how_to_end(phase)}")
     if not given:
         return _without_verdict(reading, phase)
     worst = max(given, key=_SEVERITY.__getitem__)

@@ -176,7 +176,9 @@ def _list_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     for key, form in forms.items():
         values: tuple[str, ...] = getattr(package, key)
         yield from (
-            PackageProblem(key, f"holds {shown(v)}, which is no such id", v) for v in values if not form.fullmatch(v)
+            PackageProblem(key, f"holds {shown(v)}, which is not a valid id", v)
+            for v in values
+            if not form.fullmatch(v)
         )
     for key in (*forms, "file_scope", "allowed_dependencies", "forbidden_dependencies", "executable_files"):
         yield from _repeated(key, getattr(package, key))
@@ -213,7 +215,7 @@ def _scope_problems(package: WorkPackage) -> Iterator[PackageProblem]:
         if path_problem(path) or not scope.covers(path):
             yield PackageProblem("executable_files", f"holds {shown(path)}, which is not in the file scope", path)
     for path in package.descriptions.keys() - set(package.deliverables.all):
-        yield PackageProblem("descriptions", f"describes {shown(path)}, which is no deliverable")
+        yield PackageProblem("descriptions", f"describes {shown(path)}, which is not a deliverable")
 
 
 def _deliverable_problem(path: str, scope: Scope) -> str | None:

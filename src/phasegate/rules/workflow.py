@@ -103,6 +103,6 @@ def invalid_phases(phases: tuple[str, ...]) -> str | None:
     for key in phases:
         number, name = split_key(key)
         if not is_printable(key) or not number.isalnum() or not name:
-            return f"{key!r} is no phase key; write it like 06-implementation"
+            return f"{key!r} is not a phase key; write it like 06-implementation"
     doubled = [key for position, key in enumerate(phases) if key in phases[:position]]
     return f"phase {doubled[0]} is listed twice" if doubled else None

@@ -149,7 +149,7 @@ class Fields:
     def refuse_others(self, ignored: Iterable[str] = ()) -> None:
         """Record every key that nobody asked for, with the one that was probably meant."""
         for key in sorted(self._entries.values.keys() - set(self._asked) - set(ignored)):
-            message = f"{shown(self._prefix + key)} is no key here{closest(key, self._asked)}"
+            message = f"{shown(self._prefix + key)} is not a key here{closest(key, self._asked)}"
             self.findings.append(Finding(self._entries.key_lines[key], "unknown-key", message))
 
     def _take(self, key: str) -> Node | None:

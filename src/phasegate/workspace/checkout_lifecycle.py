@@ -135,6 +135,6 @@ def _saved(checkout: Checkout, signature: Signature) -> Saved | Unsaved | None:
     if isinstance(saved, TooMuch):
         return Unsaved(checkout.folder, f"it holds too much: {saved.what} (limit {saved.limit})")
     if saved is not None and saved.left_out:
-        reason = f"some of it is no plain file with one name; the rest is in {saved.ref}"
+        reason = f"some of it is not a plain file with one name; the rest is in {saved.ref}"
         return Unsaved(checkout.folder, reason, saved.left_out)
     return saved

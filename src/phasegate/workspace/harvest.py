@@ -217,7 +217,7 @@ class _Work:
         if found != expected:
             odd = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
             raise StateConflict(
-                f"the harvest is not what was checked: {odd[:5]!a}", "this is a fault of ours: report it"
+                f"the harvest is not what was checked: {odd[:5]!a}", "this is a bug in Phasegate: report it"
             )
 
     def _publish(

@@ -101,14 +101,14 @@ def _commit(number: int, commit: NewCommit) -> Iterator[bytes]:
 
 def _mode(version: Version) -> str:
     if version.mode not in _MODES:
-        raise StateConflict(f"mode {version.mode} cannot be committed", "this is a fault of ours: report it")
+        raise StateConflict(f"mode {version.mode} cannot be committed", "this is a bug in Phasegate: report it")
     return version.mode
 
 
 def _quoted(path: str) -> bytes:
     """A path as fast-import reads it. It does not refuse what could never be checked out: we do."""
     if names_git_directory(path) or any(part in ("", ".", "..") for part in path.split("/")):
-        raise StateConflict(f"{path!a} cannot be committed", "this is a fault of ours: report it")
+        raise StateConflict(f"{path!a} cannot be committed", "this is a bug in Phasegate: report it")
     raw = os.fsencode(path)
     return b'"%s"' % b"".join(bytes((byte,)) if byte in _PLAIN else b"\\%03o" % byte for byte in raw)
 

@@ -60,10 +60,10 @@ def open_repository(folder: Path) -> Repository:
     if not said.ok or len(lines) != len(wanted):
         reason = said.stderr.decode(errors="replace").strip() or "its path holds a line break"
         raise ConfigError(
-            f"{folder} is no repository to work in: {reason}", "change into a repository, or make one: git init"
+            f"{folder} is not a repository to work in: {reason}", "change into a repository, or make one: git init"
         )
     if not all(line.isprintable() for line in lines):
-        raise ConfigError(f"{folder!a}: its path is no plain text", "agents are told it: move the repository")
+        raise ConfigError(f"{folder!a}: its path is not plain text", "agents are told it: move the repository")
     return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])
 
 

@@ -327,7 +327,7 @@ def test_an_option_that_a_program_does_not_know_is_told_as_that(task: AgentTask,
     assert ROWS[kind].tested in report.remedy
     assert ROWS[kind].install in report.remedy
     _, good = heard(task, kind, msgspec.structs.replace(recorded(kind, "ok"), stderr=stderr))
-    assert good.ending is Ending.COMPLETED, "where it came to its end, what it says of options is no reason"
+    assert good.ending is Ending.COMPLETED, "where it came to its end, what it says of options is not a reason"
 
 
 def test_gemini_that_stopped_because_it_went_round_in_circles_is_not_complete(task: AgentTask) -> None:

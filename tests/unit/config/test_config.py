@@ -201,8 +201,8 @@ MISTAKES = {
     f'{AGENT}env = ["1X"]\n': r":3: agents.a.env: ",
     f'{AGENT}template = "claude"\n': r":3: agents.a.template: .* \| write it in upper case",
     f'{AGENT}template = "../X"\n': r":3: agents.a.template: ",
-    '[agents."a b"]\nharness = "codex"\n': r"'a b' is no name",
-    '[agents.a__b]\nharness = "codex"\n': r"'a__b' is no name",
+    '[agents."a b"]\nharness = "codex"\n': r"'a b' is not a valid name",
+    '[agents.a__b]\nharness = "codex"\n': r"'a__b' is not a valid name",
     '[agents.a-b]\nharness = "codex"\n[agents.a_b]\nharness = "codex"\n': r":2: .*same in environment variables",
     f'{AGENT}[roles]\nplan = "b"\n': r":4: roles.plan: no agent `b` is configured \| .*a",
     f'{AGENT}[roles]\nreveiw = "a"\n': r":4: roles.reveiw: unknown role .* \| did you mean `review`",
@@ -219,7 +219,7 @@ MISTAKES = {
     "[checks.python]\ncoverage_min = 101\n": r":2: checks.python.coverage_min: expected a number <= 100",
     '[checks.python]\ntests = "x"\n': r":2: unknown key `tests` .* did you mean `test`",
     "[workflows.x]\nphases = []\n": r":2: workflows.x.phases: a workflow needs at least one phase",
-    '[workflows.x]\nphases = ["implementation"]\n': r":2: workflows.x.phases: 'implementation' is no phase key",
+    '[workflows.x]\nphases = ["implementation"]\n': r":2: workflows.x.phases: 'implementation' is not a phase key",
     '[workflows.x]\nphases = ["06-a", "06-a"]\n': r":2: workflows.x.phases: .*twice",
     '[workflows.x]\nnoun = "thing"\n': r":2: workflows.x: `phases` is missing",
     '[workflows.x]\nphases = ["06-a"]\nnoun = "caf\u00e9"\n': r":3: workflows.x.noun: ",
@@ -234,9 +234,9 @@ MISTAKES = {
     '[paths]\nworktrees = "~/x"\n': r":2: paths.worktrees: .*not below",
     '[paths]\nproject = "kitty-specs"\n': r":2: paths.project: .*two paths",
     '[paths]\nstore = ".elsewhere"\n': r":2: unknown key `store` in \[paths\]",
-    "[run\n": r"phasegate.toml is no TOML: .*line 1",
-    "[run]\nparallel = 1\nparallel = 2\n": r"phasegate.toml is no TOML: .*line 3",
-    "a = " + "[" * 5_000: r"phasegate.toml is no TOML",
+    "[run\n": r"phasegate.toml is not valid TOML: .*line 1",
+    "[run]\nparallel = 1\nparallel = 2\n": r"phasegate.toml is not valid TOML: .*line 3",
+    "a = " + "[" * 5_000: r"phasegate.toml is not valid TOML",
     ".".join("a" * 5_000) + " = 1\n": r":1: unknown key `a`",
 }
 
@@ -266,7 +266,7 @@ def test_a_wrong_variable_is_an_error_that_names_it(name: str, value: str, repos
 
 
 def test_bytes_that_are_no_text_are_an_error_that_names_the_variable(repository: Path) -> None:
-    assert "PHASEGATE_RUN__SANDBOX: run.sandbox: it is no UTF-8" in mistake(
+    assert "PHASEGATE_RUN__SANDBOX: run.sandbox: it is not UTF-8" in mistake(
         repository, "", {"PHASEGATE_RUN__SANDBOX": "\udcff"}
     )
 

@@ -223,9 +223,9 @@ agent: ""
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("title:", "titel:", "'titel' is no key here; did you mean `title`?"),
-        ("  tests: [", "  test: [", "'deliverables.test' is no key here; did you mean `tests`?"),
-        ("{test:", "{tests:", "'checks.tests' is no key here; did you mean `test`?"),
+        ("title:", "titel:", "'titel' is not a key here; did you mean `title`?"),
+        ("  tests: [", "  test: [", "'deliverables.test' is not a key here; did you mean `tests`?"),
+        ("{test:", "{tests:", "'checks.tests' is not a key here; did you mean `test`?"),
         ("dependencies: []", "dependencies: WP02", "dependencies must be a list"),
         ("num_agents: 1", "num_agents: many", "num_agents must be a whole number"),
         ("coverage_min: 80", "coverage_min: 80%", "coverage_min must be a percentage"),

@@ -66,7 +66,7 @@ def test_the_first_bad_entry_is_named() -> None:
         3, "was changed: its hash does not fit its fields and the entry before"
     )
     assert first_break(START, [*links[:3], *links[4:]], [], []) == Break(4, "is missing: entry 5 follows entry 3")
-    assert first_break(START, [*links[:4], links[3], *links[4:]], [], []) == Break(4, "is there twice, or out of order")
+    assert first_break(START, [*links[:4], links[3], *links[4:]], [], []) == Break(4, "appears twice, or out of order")
 
 
 @pytest.mark.demand("D13.i")

@@ -86,7 +86,7 @@ def test_settings_without_ours_are_the_same_bytes() -> None:
         ('{"hooks": {"Stop": {}}}', "hooks.Stop is not a list"),
         ('{"hooks": {"Stop": [1]}}', "hooks.Stop[0] is not an object"),
         ('{"hooks": {"Stop": [{"hooks": [[]]}]}}', "hooks.Stop[0].hooks is not a list of objects"),
-        ('{"a": 1, "a": 2}', "'a' is there twice"),
+        ('{"a": 1, "a": 2}', "'a' appears twice"),
         ("[" * 100_000, "recursion"),
     ],
 )

@@ -179,7 +179,7 @@ UNUSABLE = {
     "no phases": {"active_workflow": {"type": "feature", "current_phase_index": 0}},
     "empty phases": state(phases=[]),
     "phases as text": state(phases="01-requirements"),
-    "a phase that is no text": state(phases=[1, 2], current_phase=1),
+    "a phase that is not a text": state(phases=[1, 2], current_phase=1),
     "an empty key": state(phases=["", "x"], current_phase=""),
     "a key with a line break": state(phases=["01-a\n---"], current_phase="01-a\n---"),
     "a key beyond ASCII": state(phases=["01-größe"], current_phase="01-größe"),

@@ -108,7 +108,7 @@ def test_ordinary_entries_are_sound(entry: str) -> None:
         ({"file_scope": ()}, "file_scope: is missing or empty"),
         ({"dependencies": ("WP01",)}, "dependencies: names the package itself"),
         ({"dependencies": ("WP02", "WP02")}, "dependencies: holds 'WP02' twice"),
-        ({"dependencies": ("wp2",)}, "which is no such id"),
+        ({"dependencies": ("wp2",)}, "which is not a valid id"),
         ({"requirements": ("FR-1x",)}, "requirements: holds 'FR-1x'"),
         ({"tasks": ("5.1",)}, "tasks: holds '5.1'"),
         (

@@ -99,12 +99,12 @@ def test_every_workflow_type_has_its_noun(workflow: str, own: str | None, noun: 
     ("phases", "complaint"),
     [
         ((), "at least one phase"),
-        (("06",), "no phase key"),
+        (("06",), "not a phase key"),
         (("06-implementation", "06-implementation"), "listed twice"),
-        (("06-a\n---",), "no phase key"),
-        (("06-größe",), "no phase key"),
-        (("-x",), "no phase key"),
-        (("../x-y",), "no phase key"),
+        (("06-a\n---",), "not a phase key"),
+        (("06-größe",), "not a phase key"),
+        (("-x",), "not a phase key"),
+        (("../x-y",), "not a phase key"),
     ],
 )
 def test_a_workflow_that_cannot_work_is_refused_in_words(phases: tuple[str, ...], complaint: str) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # name -> (module below this package, object in it, help line). The help page shows the lines without loading any.
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "advance": ("workflow", "advance", "Go on to the next phase, from a passed gate."),
-    "agent-file": ("agent_file", "agent_file", "List, copy and mend agent files and their prompt sections."),
+    "advance": ("workflow", "advance", "Move on to the next phase after a passed gate."),
+    "agent-file": ("agent_file", "agent_file", "List, copy and fix agent files and their prompt sections."),
     "agents": ("agents", "agents", "Show which agents can be started here and what they lack; try one."),
     "answer": ("answer", "answer", "Read an agent's answer: verdict, task statuses, result."),
     "artifact": ("artifact", "artifact", "Write, read and list the artifacts of a feature."),
@@ -36,14 +36,14 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "init": ("init", "init", "Prepare this repository: settings, project description."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
     "package": ("package", "package", "List the work packages of a feature, or show one."),
-    "plan": ("plan", "plan", "Load a feature's work packages, and show how they hang together."),
+    "plan": ("plan", "plan", "Load a feature's work packages, and show how they depend on each other."),
     "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
-    "resolve": ("workflow", "resolve", "Say how a blocker was dealt with."),
-    "retry": ("workflow", "retry", "Begin one more round of the phase, after a failed gate."),
-    "run": ("running", "run", "Begin a workflow, or go on with one, until it needs you."),
+    "resolve": ("workflow", "resolve", "Say how a blocker was resolved."),
+    "retry": ("workflow", "retry", "Start another round of the phase after a failed gate."),
+    "run": ("running", "run", "Start a workflow, or continue one, until it needs you."),
     "scope": ("scope", "scope", "Record an exception to the file scope of a work package."),
     "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
-    "start": ("running", "start", "Begin a workflow, without carrying anything out yet."),
+    "start": ("running", "start", "Start a workflow without running anything yet."),
     "status": ("status", "status", "Show where things stand."),
     "stop": ("running", "stop", "End a run, wherever it was started."),
     "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
@@ -168,7 +168,9 @@ def _drop_output() -> None:
 def _disk_is_full(error: OSError) -> int:
     """Whatever was to be written, stdout included, the machine has no room for it."""
     _drop_output()
-    unavailable = EnvironmentUnavailable(f"cannot write: {error.strerror}", "make room, or send the output elsewhere")
+    unavailable = EnvironmentUnavailable(
+        f"cannot write: {error.strerror}", "free disk space, or send the output elsewhere"
+    )
     show_error(unavailable)
     return unavailable.exit_code
 
@@ -202,7 +204,7 @@ def _our_fault(error: Exception) -> int:
 
     with NamedTemporaryFile("w", prefix="phasegate-report-", suffix=".txt", delete=False) as report:
         report.write(f"phasegate {__version__}, Python {sys.version}\n\n{''.join(format_exception(error))}")
-    print(f"phasegate: a defect of ours ({type(error).__name__}); the report is in {report.name}", file=sys.stderr)
+    print(f"phasegate: internal error ({type(error).__name__}); report saved to {report.name}", file=sys.stderr)
     return 70
 
 

@@ -140,7 +140,7 @@ def metadata_(path: Path, as_json: bool) -> None:
     """
     name = name_of_file(path.name)
     if name is None:
-        raise ConfigError(f"{path.name} is no template's name", "templates are named [AGENT]-[PHASE].md")
+        raise ConfigError(f"{path.name} is not a template name", "templates are named [AGENT]-[PHASE].md")
     about = metadata(name, read_template(path))
     text = f"agent: {about.agent}\nphase: {about.phase}\nvariables: {', '.join(about.variables)}"
     show_result(about, text, as_json)

@@ -70,7 +70,7 @@ def gate(feature: str | None, as_json: bool) -> int:
         if as_json:
             data = {"gate": gate_name(after.workflow.phase), "outcome": outcome, "reasons": list(reasons)}
             show(data, "", as_json)
-        due = f"{after.workflow.phase} is still in work" if after.todo else ""
+        due = f"{after.workflow.phase} is still in progress" if after.todo else ""
         told = () if passed else tuple(f"  {reason}" for reason in reasons)
         teller.end(() if as_json else (f"{gate_name(after.workflow.phase)}: {outcome}. {due}".rstrip(". "), *told))
     return 0 if passed else 1
