@@ -366,7 +366,7 @@ def test_a_comment_that_html_and_xml_end_in_different_places_is_no_pass(comment:
         assert (doubtful.verdict, doubtful.error) == (None, "DoubtfulPass")
         assert "the comment on line 1" in doubtful.reason
     assert review(f"<!-- -->\n{PASS}\n").verdict == "PASS"
-    assert review(f"```\n{comment}\n```\n{PASS}\n").verdict == "PASS", "quoted, it is no comment"
+    assert review(f"```\n{comment}\n```\n{PASS}\n").verdict == "PASS", "quoted, it is not a comment"
 
 
 def test_a_blocker_is_kept_as_long_as_a_person_would_read_it() -> None:
