@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from phasegate.record.state_file import find_state, read_state
+from phasegate.engine.active_state import active_state
 from phasegate.rules.next_steps import EVENTS, next_steps
 
 # What agent programs take from a hook: a message for the person, or context for the agent.
@@ -33,10 +33,10 @@ def wrapped(block: str, form: str | None) -> str:
 def current_block(event: str | None, phase: str | None) -> str | None:
     """The block for the repository around the current folder."""
     try:
-        path = find_state(os.getcwd())
+        state = active_state(os.getcwd())
     except OSError:  # the folder was removed under us
-        path = None
-    return next_steps(read_state(path) if path else None, event, phase)
+        state = None
+    return next_steps(state, event, phase)
 
 
 def _options(arguments: list[str]) -> tuple[str | None, str | None, str | None] | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from phasegate.engine.packages import Planned, find_package, planned
-from phasegate.engine.views import PackageCard, package_cards, with_jobs
+from phasegate.engine.views import PackageCard, features_of, package_cards, with_jobs
 from phasegate.errors import ConfigError
 from phasegate.record.reader import Reader
 from phasegate.rules.dependencies import ready
+from phasegate.rules.plan_view import PlanView, view_of
 from phasegate.rules.work_package import State
 
 
@@ -17,6 +18,17 @@ def planned_cards(reader: Reader, feature: str) -> tuple[PackageCard, ...]:
     waits_for = {name: one.waits_for for name, one in plans.items()}
     can_start = ready(waits_for, {card.id: State(card.state) for card in cards})
     return tuple(_with_plan(card, plans.get(card.id), card.id in can_start) for card in cards)
+
+
+def plan_views(reader: Reader | None, feature: str | None) -> list[PlanView]:
+    """The packages as graphs, one a feature that has a plan."""
+    plans = {slug: planned(reader, slug) for slug in features_of(reader, feature)} if reader else {}
+    found = {slug: [one.package for one in plan.values()] for slug, plan in plans.items() if plan}
+    if reader is None or not found:
+        what = f"no plan of {feature} is loaded" if feature else "no plan is loaded"
+        raise ConfigError(what, "phasegate plan load kitty-specs/NNN-name")
+    states = {slug: {card.id: card.state for card in package_cards(reader, slug)} for slug in found}
+    return [view_of(packages, states[slug]) for slug, packages in found.items()]
 
 
 def package_view(reader: Reader, wanted: str, feature: str | None) -> tuple[PackageCard, str]:

@@ -14,7 +14,8 @@ from phasegate.engine.ports import Clock, stamp
 from phasegate.engine.system_clock import SystemClock
 from phasegate.record.location import Location, locate
 from phasegate.record.recovery import recover
-from phasegate.record.store import Store, open_store
+from phasegate.record.store import Store as Store  # doors name the type
+from phasegate.record.store import open_store
 from phasegate.rules.ordering import By
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository, open_repository, person_at_work

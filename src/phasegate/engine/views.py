@@ -11,12 +11,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.engine.active_state import active_state
 from phasegate.errors import ConfigError
 from phasegate.record.holder import feature_holder
 from phasegate.record.location import locate
-from phasegate.record.reader import Reader, read_store
-from phasegate.record.rows import Job, Package, Workflow
-from phasegate.record.state_file import find_state, read_state
+from phasegate.record.reader import Reader as Reader  # doors name the type
+from phasegate.record.reader import read_store
+from phasegate.record.rows import Job as Job
+from phasegate.record.rows import Package, Workflow
 from phasegate.rules.board import (
     ENDED,
     FeatureCard,
@@ -190,8 +192,7 @@ def _shown(cards: Iterable[FeatureCard], folder: str, feature: str | None) -> Fe
     chosen = [card for card in cards if (card.feature == feature if feature else card.stage not in ENDED)]
     if chosen:
         return chosen[0]
-    path = find_state(folder)
-    found = workflow_of(read_state(path) if path else None)
+    found = workflow_of(active_state(folder))
     # What the record knows to be over is not active, whatever an old view says.
     is_known = found is not None and any(card.feature == found.feature for card in cards)
     return found if found and not is_known and feature in (None, found.feature) else None

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import click
 
 from phasegate.doors.cli.group import Group
+from phasegate.doors.cli.live_lines import waiting
 from phasegate.doors.cli.offering import agent_names, offering
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
-from phasegate.doors.cli.waiting import waiting
 from phasegate.engine.agent_survey import Surveyed, open_workshop, survey
 from phasegate.engine.project import open_project, opened_store
 from phasegate.engine.round_trip import RoundTrip, make_round_trip

@@ -6,16 +6,13 @@ import base64
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from phasegate.config import load
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, read_input, show
-from phasegate.record.artifacts import list_artifacts, list_features, read_artifact, write_artifact
-from phasegate.record.location import find_root
+from phasegate.engine.artifact_files import ArtifactFiles
 from phasegate.rules.visible_text import visible
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,12 +22,6 @@ _slug_option: Callable[[F], F] = click.option(
 _path_option: Callable[[F], F] = click.option(
     "--relative-path", "path", required=True, metavar="PATH", help="The file, relative to the feature's folder."
 )
-
-
-def _place() -> tuple[Path, str]:
-    """The repository, and where in it features have their folders."""
-    root = find_root(current_folder())
-    return root, load(root, os.environ).config.paths.features.rstrip("/")
 
 
 @click.group(cls=Group)
@@ -58,9 +49,7 @@ def write_command(
     if sum(given is not None for given in (content, source, stdin)) != 1:
         raise click.UsageError("Give exactly one of --content, --file and -.")
     data = os.fsencode(content) if content is not None else read_input(source or "-")
-    root, below = _place()
-    write_artifact(root, slug, path, data, below=below)
-    written = f"{below}/{slug}/{path}"
+    written = ArtifactFiles(current_folder()).write(slug, path, data)
     show({"path": written, "bytes": len(data)}, f"wrote {visible(written)} ({len(data)} bytes)", as_json)
 
 
@@ -75,8 +64,7 @@ def read_command(slug: str, path: str, as_json: bool) -> None:
     Example:
       phasegate artifact read --feature-slug 001-user-login --relative-path spec.md
     """
-    root, below = _place()
-    data = read_artifact(root, slug, path, below=below)
+    data = ArtifactFiles(current_folder()).read(slug, path)
     if as_json:
         show({"feature_slug": slug, "relative_path": path, "bytes": len(data), **_as_json(data)}, "", as_json)
     elif sys.stdout.isatty():
@@ -104,9 +92,7 @@ def list_command(slug: str | None, as_json: bool) -> None:
       phasegate artifact list
       phasegate artifact list --feature 001-user-login --json
     """
-    root, below = _place()
-    slugs = list_features(root, below=below) if slug is None else [slug]
-    listed = {one: list_artifacts(root, one, below=below) for one in slugs}
-    found = [{"feature_slug": one, **about._asdict()} for one, files in listed.items() for about in files]
-    lines = "\n".join(visible(f"{below}/{one['feature_slug']}/{one['path']}  {one['bytes']} bytes") for one in found)
-    show({"artifacts": found}, lines or "no artifacts", as_json)
+    files = ArtifactFiles(current_folder())
+    found = files.listed(slug)
+    lines = [visible(f"{files.below}/{one.feature_slug}/{one.path}  {one.bytes} bytes") for one in found]
+    show({"artifacts": found}, "\n".join(lines) or "no artifacts", as_json)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Mapping
 
 import click
 import msgspec
 
 from phasegate.doors.cli.group import Group
-from phasegate.doors.cli.render import json_option, show
-from phasegate.doors.cli.waiting import waiting
+from phasegate.doors.cli.live_lines import waiting
+from phasegate.doors.cli.render import current_folder, json_option, show
+from phasegate.engine.audit_view import AuditReport, TrailSummary, chain, location_of, payload_of, trails, verified
 from phasegate.engine.job_view import job_view
-from phasegate.record.audit import Report, verify
-from phasegate.record.location import locate
-from phasegate.record.reader import read_store
-from phasegate.record.trail_reader import Fields, TrailSummary, list_trails
 from phasegate.rules.visible_text import visible
 
 _SHOWN_APART = ("ts", "actor", "action", "source")
@@ -41,16 +37,16 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
       phasegate audit show --job 3a6b8c9d
       phasegate audit show --chain --feature 001-user-login
     """
-    location = locate(Path.cwd(), os.environ)
+    folder = current_folder()
     if job is not None:
-        view = job_view(location, job, feature)
+        view = job_view(location_of(folder), job, feature)
         wrote = (f"what it wrote: {visible(log.path)}" for log in view.logs)
         show(view, "\n".join([*map(_entry_line, view.entries), *wrote]), as_json)
     elif chain:
         _show_chain(feature, as_json)
     else:
-        trails = list_trails(location, feature)
-        show({"trails": trails}, "\n".join(map(_trail_line, trails)) or _none_of(feature), as_json)
+        found = trails(folder, feature)
+        show({"trails": found}, "\n".join(map(_trail_line, found)) or _none_of(feature), as_json)
 
 
 def _none_of(feature: str | None) -> str:
@@ -58,23 +54,12 @@ def _none_of(feature: str | None) -> str:
 
 
 def _show_chain(feature: str | None, as_json: bool) -> None:
-    reader = read_store(locate(Path.cwd(), os.environ))
-    events = []
-    if reader is not None:
-        with reader:
-            events = [event for event in reader.events_since() if feature in (None, event.feature)]
+    events = chain(current_folder(), feature)
     lines = [
         f"{e.position}  {e.ts}  {e.feature or '-'}  {e.kind}  {e.payload.decode(errors='replace')}" for e in events
     ]
-    data = [event._asdict() | {"payload": _payload(event.payload)} for event in events]
+    data = [event._asdict() | {"payload": payload_of(event)} for event in events]
     show({"chain": data}, "\n".join(map(visible, lines)) or "nothing is recorded yet", as_json)
-
-
-def _payload(raw: bytes) -> object:
-    try:
-        return msgspec.json.decode(raw)
-    except msgspec.MsgspecError:
-        return raw.decode("utf-8", "backslashreplace")
 
 
 @audit.command("verify")
@@ -90,12 +75,12 @@ def verify_command(as_json: bool) -> int:
       phasegate audit verify --json
     """
     with waiting("verifying"):
-        report = verify(locate(Path.cwd(), os.environ))
+        report = verified(current_folder())
     show(report, "\n".join(_report_lines(report)), as_json)
     return 0 if report.ok else 1
 
 
-def _report_lines(report: Report) -> list[str]:
+def _report_lines(report: AuditReport) -> list[str]:
     notes = [visible(f"note: {note}") for note in report.notes]
     if report.ok:
         counted = f"verified: {report.entries} entries, {report.trails} trails"
@@ -109,7 +94,7 @@ def _trail_line(trail: TrailSummary) -> str:
     return visible(f"{trail.feature}/{trail.job}  {entries}  {trail.first_ts} to {trail.last_ts}  {trail.last_action}")
 
 
-def _entry_line(entry: Fields) -> str:
+def _entry_line(entry: Mapping[str, object]) -> str:
     fields = {name: value for name, value in entry.items() if name not in (*_SHOWN_APART, *_LEFT_OUT)}
     details = msgspec.json.encode(fields).decode() if fields else ""
     return visible("  ".join([*(str(entry.get(name, "?")) for name in _SHOWN_APART), details]).rstrip())

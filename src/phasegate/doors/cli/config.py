@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
 import msgspec
 
-from phasegate.config import Effective, Source, effective_values, find_place, load
+from phasegate.config import Effective, Source, effective_values
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
+from phasegate.engine.surroundings import place_around, settings_around
 from phasegate.errors import ConfigError
-from phasegate.record.location import main_tree
 
 set_option = click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a value for this call: run.parallel=3."
@@ -39,7 +38,7 @@ def show_(settings: tuple[str, ...], as_json: bool) -> None:
       PHASEGATE_RUN__PARALLEL=3 phasegate config show
       phasegate config show --set agents.claude.timeout_s=600 --json
     """
-    effective = load(main_tree(current_folder()), os.environ, _flags(settings))
+    effective = settings_around(current_folder(), _flags(settings))
     rows = [(".".join(key), value, source) for key, value, source in effective_values(effective)]
     data = {key: {"value": value, "source": source.layer, "place": source.place} for key, value, source in rows}
     text = "\n".join(f"{key} = {printable(_as_toml(value))}{_origin(source)}" for key, value, source in rows)
@@ -55,7 +54,7 @@ def path(as_json: bool) -> int:
     Example:
       phasegate config path
     """
-    place = find_place(main_tree(current_folder()))
+    place = place_around(current_folder())
     exists = place.file.is_file()
     if exists or as_json:
         show({"file": printable(place.file), "exists": exists}, printable(place.file), as_json)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import sys
+import time
 from pathlib import Path
 
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
-from phasegate.doors.cli.live_line import LiveLine
+from phasegate.doors.cli.live_lines import LiveLines, clock, kept_up_to_date
 from phasegate.doors.cli.offering import agent_names, offering, package_ids
 from phasegate.doors.cli.render import json_option, printable, show
 from phasegate.doors.cli.running import interruptible
+from phasegate.doors.cli.telling import Teller, remarks_to
+from phasegate.engine.agent_jobs import Progress
 from phasegate.engine.dispatch import Report, Stopped
 from phasegate.engine.dispatch import dispatch as carry
 from phasegate.engine.packages import find_package
@@ -39,14 +41,39 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
     project = open_project(Path.cwd())
     with opened_store(project) as store:
         one = find_package(store, work_package, feature)
-        with LiveLine(sys.stderr) as line, interruptible(project.stop):
+        teller = Teller()
+        shown = _Progressing(teller.live)
+        with remarks_to(teller), kept_up_to_date(teller.live, shown.lines), interruptible(project):
             by = project.ordered_at("cli")
-            report = carry(project, store, one, agent=agent, say=line.say, show=line.show, by=by)
+            report = carry(project, store, one, agent=agent, say=teller.say, show=shown, by=by)
             if isinstance(report, Stopped):
-                line.say(f"{work_package}: stopped, its agents too; dispatch it again to go on")
+                teller.say(f"{work_package}: stopped, its agents too; dispatch it again to go on")
                 raise KeyboardInterrupt
     show(report._asdict(), _shown(report), as_json)
     return 0 if report.accepted else 1
+
+
+class _Progressing:
+    """What is going on, in a line. The clock counts from the beginning of a step."""
+
+    def __init__(self, live: LiveLines) -> None:
+        self._live = live
+        self._now: Progress | None = None
+        self._since_s = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        if self._now is None or self._now[2:5] != progress[2:5]:
+            self._since_s = time.monotonic()
+        self._now = progress
+        self._live.draw(self.lines())
+
+    def lines(self) -> list[str]:
+        now = self._now
+        if now is None:
+            return []
+        who = f" by {', '.join(now.agents)}" if now.agents else ""
+        passed = clock(time.monotonic() - self._since_s)
+        return [f"{now.package}  {now.state}  round {now.round}/{now.rounds}  {now.step}{who}  {passed}"]
 
 
 def _shown(report: Report) -> str:

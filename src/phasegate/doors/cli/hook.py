@@ -11,8 +11,8 @@ import click
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.engine.agent_hooks import Change
+from phasegate.engine.surroundings import root_around, settings_around
 from phasegate.errors import ConfigError
-from phasegate.record.location import find_root
 from phasegate.rules.harnesses import KNOWN, ROWS, Hooks, kind_named
 
 agent_argument = click.argument("agent", metavar="AGENT")
@@ -41,7 +41,7 @@ def install(agent: str, as_json: bool) -> None:
     from phasegate.engine.agent_hooks import install as install_hook
 
     hooks = hooks_of(agent)
-    _tell(install_hook(find_root(current_folder()), hooks), hooks, as_json)
+    _tell(install_hook(root_around(current_folder()), hooks), hooks, as_json)
     for remark in (hooks.remark, "" if shutil.which("phasegate") else _NOT_ON_PATH):
         if remark:
             print(f"phasegate: {remark}", file=sys.stderr)
@@ -63,7 +63,7 @@ def remove(agent: str, as_json: bool) -> None:
     from phasegate.engine.agent_hooks import remove as remove_hook
 
     hooks = hooks_of(agent)
-    _tell(remove_hook(find_root(current_folder()), hooks), hooks, as_json)
+    _tell(remove_hook(root_around(current_folder()), hooks), hooks, as_json)
 
 
 def hooks_of(agent: str) -> Hooks:
@@ -79,9 +79,7 @@ def hooks_of(agent: str) -> Hooks:
 
 
 def _configured(agent: str) -> str | None:
-    from phasegate.config import load
-
-    found = load(find_root(current_folder()), os.environ).config.agents.get(agent)
+    found = settings_around(root_around(current_folder())).config.agents.get(agent)
     return found.harness if found else None
 
 

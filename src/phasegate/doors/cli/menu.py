@@ -11,7 +11,7 @@ import click
 
 from phasegate.config.layers import find_place
 from phasegate.doors.cli.render import current_folder
-from phasegate.record.state_file import find_state, read_state
+from phasegate.engine.active_state import active_state
 from phasegate.rules.menu import ENTRIES, ROOT, MenuEntry, choice_of, headline, is_code, render_box, scenario_of
 
 _TRIES = 5
@@ -29,8 +29,7 @@ def offer() -> int:
     """Show the menu that fits, read a choice, and run its command."""
     folder = current_folder()
     place = find_place(folder)
-    path = find_state(str(folder))
-    state = read_state(path) if path else None
+    state = active_state(str(folder))
     scenario = scenario_of(state, os.path.lexists(place.file), _has_code(place.root))
     entries = ENTRIES[scenario]
     click.echo(render_box(headline(scenario, state), [entry.label for entry in entries]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from phasegate.config import Config
-    from phasegate.record.reader import Reader
+    from phasegate.engine.views import Reader
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -52,17 +51,12 @@ def package_ids() -> Iterable[str]:
 
 
 def _config() -> Config:
-    from phasegate.config import load
-    from phasegate.record.location import main_tree
+    from phasegate.engine.surroundings import settings_around
 
-    return load(main_tree(Path.cwd()), os.environ).config
+    return settings_around(Path.cwd()).config
 
 
 def _reader() -> Reader:
-    from phasegate.record.location import locate
-    from phasegate.record.reader import read_store
+    from phasegate.engine.views import need_reader
 
-    reader = read_store(locate(Path.cwd(), os.environ))
-    if reader is None:
-        raise LookupError
-    return reader
+    return need_reader(str(Path.cwd()))

@@ -10,12 +10,11 @@ import click
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
-from phasegate.engine.packages import load_plan, planned
+from phasegate.engine.package_view import plan_views
+from phasegate.engine.packages import load_plan
 from phasegate.engine.project import open_project, opened_store
-from phasegate.errors import ConfigError
-from phasegate.record.reader import Reader, read_store
-from phasegate.rules.plan_view import PlanView, drawing, view_of
-from phasegate.rules.work_package import WorkPackage
+from phasegate.engine.views import open_reader
+from phasegate.rules.plan_view import drawing, view_of
 
 _MOST_NAMED = 5
 
@@ -65,16 +64,6 @@ def show_plan(feature: str | None, as_json: bool) -> None:
       phasegate plan show
       phasegate plan show --feature 001-user-login --json
     """
-    reader = read_store(open_project(current_folder()).location)
-    slugs = [slug for slug in (reader.features() if reader else []) if feature in (None, slug)]
-    found = [(slug, every) for slug in slugs if reader and (every := planned(reader, slug))]
-    if reader is None or not found:
-        what = f"no plan of {feature} is loaded" if feature else "no plan is loaded"
-        raise ConfigError(what, "phasegate plan load kitty-specs/NNN-name")
-    views = [_view(reader, slug, [one.package for one in every.values()]) for slug, every in found]
+    views = plan_views(open_reader(str(current_folder())), feature)
     text = "\n\n".join("\n".join(printable(line) for line in drawing(view)) for view in views)
     show({view.feature: view for view in views}, text, as_json)
-
-
-def _view(reader: Reader, slug: str, packages: list[WorkPackage]) -> PlanView:
-    return view_of(packages, {row.id: row.state for row in reader.packages(slug)})

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
-from phasegate.config import load
 from phasegate.doors.cli.group import Group
-from phasegate.doors.cli.render import json_option, read_input
-from phasegate.errors import ConfigError
-from phasegate.prompts.assemble import Assembled, PromptRequest, PromptSource, as_parts, assemble, read_pieces
-from phasegate.prompts.stream import write_xml
-from phasegate.prompts.templates import project_root
-from phasegate.record.location import locate, main_tree
-from phasegate.rules.artifact_path import require_slug
-from phasegate.rules.budget import Cut, Piece, PieceKind
+from phasegate.doors.cli.render import current_folder, json_option, read_input
+from phasegate.engine.prompt_preview import Assembled, PromptContext, PromptPreview, as_utf8, recorded_prompt
+from phasegate.rules.budget import Cut
 from phasegate.rules.hidden import Hidden, shown_name
-from phasegate.rules.phase import required_artifacts
-from phasegate.rules.template import prefix_of
-from phasegate.rules.workflow import WORKFLOWS
-from phasegate.workspace.project_files import list_files
-
-# What the templates ask for when no phase of a workflow is named.
-USUAL_DOCUMENTS = {"plan": ("proposal.md", "specs/", "tasks.md"), "archive": ("CHANGELOG.md",)}
 
 
 @click.group(cls=Group)
@@ -70,56 +55,19 @@ def show(
       phasegate prompt show --job 3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d
     """
     if job is not None:
-        sys.stdout.buffer.write(_recorded(job))
+        sys.stdout.buffer.write(recorded_prompt(current_folder(), job))
         _end_line()
         return
     if instructions is None or phase is None or agent is None:
         raise click.UsageError("Give --phase, --agent and instructions; or --job alone.")
-    text = read_input("-").decode("utf-8", "surrogateescape") if instructions == "-" else _as_utf8(instructions)
-    documents = _documents(phase, workflow_phase)
-    root = project_root()
-    paths = load(main_tree(root), os.environ).config.paths
-    request = PromptRequest(
-        prefix_of(agent),
-        phase,
-        text,
-        root,
-        list_files(root),
-        documents,
-        budget,
-        project_file=paths.project,
-        templates=paths.templates,
-    )
-    sources = [PromptSource(PieceKind.FILE, _as_utf8(name), Path(name)) for name in files]
-    sources += [PromptSource(PieceKind.ARTIFACT, _as_utf8(name), Path(name)) for name in artifacts]
-    pieces = [Piece(PieceKind.THOUGHT, None, _as_utf8(thought)) for thought in thoughts]
+    text = read_input("-").decode("utf-8", "surrogateescape") if instructions == "-" else as_utf8(instructions)
+    preview = PromptPreview(agent, phase, text, PromptContext(files, artifacts, thoughts), budget, workflow_phase)
     if budget is None and not as_json:
-        hidden = write_xml(as_parts(request, sources, pieces), sys.stdout.buffer)
+        hidden = preview.stream(sys.stdout.buffer)
         _end_line()
         _tell(hidden=hidden)
         return
-    assembled = assemble(request, [*read_pieces(root, sources, budget), *pieces])
-    _show(assembled, as_json)
-
-
-def _recorded(job: str) -> bytes:
-    """The prompt that a run was given, byte for byte."""
-    folder = locate(Path.cwd(), os.environ).folder / "jobs" / require_slug(job, "job id")
-    try:
-        return (folder / "prompt.xml").read_bytes()
-    except OSError:
-        raise ConfigError(f"there is no recorded run {job}", "phasegate audit show lists them") from None
-
-
-def _as_utf8(argument: str) -> str:
-    """An argument as the bytes that were typed, read as UTF-8: the prompt must not depend on the locale."""
-    return os.fsencode(argument).decode("utf-8", "surrogateescape")
-
-
-def _documents(phase: str, workflow_phase: str | None) -> tuple[str, ...]:
-    if workflow_phase is None:
-        return USUAL_DOCUMENTS.get(phase, ())
-    return required_artifacts(workflow_phase, WORKFLOWS["feature"])
+    _show(preview.assembled(), as_json)
 
 
 def _show(assembled: Assembled, as_json: bool) -> None:

@@ -12,24 +12,21 @@ from types import FrameType
 
 import click
 
-from phasegate.cage.stopping import Stop
 from phasegate.config import find_place
 from phasegate.doors.cli.feature_option import feature_option
-from phasegate.doors.cli.live_view import LiveView
+from phasegate.doors.cli.live_lines import waiting
 from phasegate.doors.cli.offering import agent_names, offering, workflow_types
 from phasegate.doors.cli.render import Sentence, current_folder, json_option, printable, say, show
 from phasegate.doors.cli.telling import Teller, remarks_to
-from phasegate.doors.cli.waiting import waiting
 from phasegate.engine import orders
 from phasegate.engine.detached_run import DetachedRun, start_detached, stop_runs
 from phasegate.engine.dispatch import Stopped
 from phasegate.engine.driver import Wishes, drive
 from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.feature_view import standing_view
-from phasegate.engine.project import Project, open_project, opened_store
+from phasegate.engine.project import Project, Store, open_project, opened_store
 from phasegate.engine.watching import Follower, following
 from phasegate.errors import ConfigError, PhasegateError
-from phasegate.record.store import Store
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.telling import standing_lines
@@ -154,7 +151,7 @@ def carry_on(
     project: Project, store: Store, slug: str, wishes: Wishes, as_json: bool, *, from_start: bool = False
 ) -> int:
     """Drive a feature and tell what happens."""
-    teller = Teller(quiet=as_json, view=LiveView())
+    teller = Teller(quiet=as_json)
     if from_start and not as_json:
         begun = read_feature(store, slug)
         assert begun is not None
@@ -163,7 +160,7 @@ def carry_on(
     try:
         with (
             remarks_to(teller),
-            interruptible(project.stop),
+            interruptible(project),
             following(store, slug, teller, teller.look, from_now=not from_start),
         ):
             feature = drive(project, store, slug, wishes)
@@ -200,7 +197,7 @@ def _chosen(
 
 
 @contextmanager
-def interruptible(wish: Stop) -> Iterator[None]:
+def interruptible(project: Project) -> Iterator[None]:
     """SIGTERM is taken as Ctrl-C: agents are ended, what they left is saved, and `run` goes on from there.
 
     A second signal leaves at once: no death does harm.
@@ -210,7 +207,9 @@ def interruptible(wish: Stop) -> Iterator[None]:
     def stop(_number: int, _frame: FrameType | None) -> None:
         if heard:
             raise KeyboardInterrupt
-        heard.append(Thread(target=wish.set, daemon=True))  # a handler must not wait for what it has interrupted
+        heard.append(
+            Thread(target=project.stop.set, daemon=True)
+        )  # a handler must not wait for what it has interrupted
         heard[0].start()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -29,9 +29,9 @@ def check(path: Path, as_json: bool) -> int:
       phasegate spec check kitty-specs/001-user-login
       phasegate spec check kitty-specs/001-user-login/spec.md --json
     """
-    from phasegate.prompts.feature_folder import check_path
+    from phasegate.engine.spec_check import check_documents
 
-    report = check_path(path)
+    report = check_documents(path)
     show({"ok": not report.findings, **_counts(report)}, "\n".join(_lines(report)), as_json)
     return 1 if report.findings else 0
 

@@ -3,68 +3,85 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from threading import Lock
 
-from phasegate.doors.cli.live_view import LiveView
-from phasegate.doors.cli.render import printable, say
+from phasegate.doors.cli.live_lines import LiveLines, clock
+from phasegate.doors.cli.render import printable
+from phasegate.engine.views import Job
 from phasegate.engine.watching import Follower, StreamEvent
+from phasegate.rules.feature_state import Feature
+from phasegate.rules.work_package import State
+from phasegate.rules.workflow import resolve_display_name
+
+_MOST_JOBS = 8
 
 
 class Teller:
     """Prints what happens. A block is held back until it is known whether something follows it."""
 
-    def __init__(self, *, quiet: bool = False, view: LiveView | None = None) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         self._block = ""
         self._quiet = quiet
-        self._view = view
+        self._began = datetime.now(UTC)
         self._warned: set[str] = set()
         self._lock = Lock()
+        self.live = LiveLines()
 
     def __call__(self, told: StreamEvent) -> None:
         if self._quiet:
             return
         with self._lock:
-            self._tell(told)
+            if told.line:
+                self._flush()
+                self.say(told.line, err=not told.line.startswith("GATE-"))
+            self._block = told.block or self._block
+
+    def say(self, line: str, *, err: bool = True) -> None:
+        """A line that stays."""
+        self.live.above(printable(line), err=err)
 
     def warn(self, text: str) -> None:
         """A remark of ours, once: ten agents have ten times the same to say."""
         with self._lock:
             if text not in self._warned and not self._quiet:
                 self._warned.add(text)
-                self._wipe()
-                say(f"note: {printable(text)}", err=True)
+                self.say(f"note: {text}")
 
     def look(self, follower: Follower) -> None:
         """Bring the live lines up to date, where there are any."""
-        if self._view is not None and not self._quiet:
-            with self._lock:
-                self._view.draw(follower)
-
-    def _tell(self, told: StreamEvent) -> None:
-        self._wipe()
-        if told.line:
-            self._flush()
-            is_gate = told.line.startswith("GATE-")
-            say(printable(told.line), err=not is_gate)
-        self._block = told.block or self._block
+        if not self._quiet and follower.feature is not None:
+            self.live.draw([*_going_on(follower.feature, [*follower.at_work.values()], self._began)])
 
     def end(self, lines: tuple[str, ...] = ()) -> None:
         """Say where things stand, then the last block."""
-        self._wipe()
+        self.live.wipe()
         for line in lines:
-            say(printable(line), err=True)
+            self.say(line)
         self._flush()
-
-    def _wipe(self) -> None:
-        if self._view is not None:
-            self._view.wipe()
 
     def _flush(self) -> None:
         if self._block:
-            say(self._block.removesuffix("\n"))
+            self.live.above(self._block.removesuffix("\n"), err=False)
             self._block = ""
+
+
+def _going_on(feature: Feature, jobs: Sequence[Job], began: datetime) -> Iterator[str]:
+    """Phase, packages, what each agent does, and for how long."""
+    workflow, now = feature.workflow, datetime.now(UTC)
+    place = f"{resolve_display_name(workflow.phase)} ({workflow.index + 1}/{len(workflow.phases)})"
+    yield f"{workflow.feature}  {place}  round {workflow.round}  {clock((now - began).total_seconds())}"
+    if feature.packages:
+        counts = Counter(feature.packages.values())
+        yield "  packages: " + "  ".join(f"{state} {counts[state]}" for state in State if counts[state])
+    for job in jobs[:_MOST_JOBS]:
+        passed = clock((now - datetime.fromisoformat(job.started)).total_seconds())
+        yield f"  {job.wp or workflow.phase}  {job.phase} by {job.agent}  {passed}"
+    if len(jobs) > _MOST_JOBS:
+        yield f"  and {len(jobs) - _MOST_JOBS} more"
 
 
 class Remarks(logging.Handler):

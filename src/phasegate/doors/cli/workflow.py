@@ -16,9 +16,8 @@ from phasegate.doors.cli.telling import Teller
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes
 from phasegate.engine.feature_view import standing_view
-from phasegate.engine.project import Project, open_project, opened_store
+from phasegate.engine.project import Project, Store, open_project, opened_store
 from phasegate.engine.watching import following
-from phasegate.record.store import Store
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.gate import GateOutcome
 from phasegate.rules.lifecycle import Stage

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-
 from phasegate.cage.level import Level
 from phasegate.cage.probe import choose
-from phasegate.doors.cli.demo import Claim, git, make_project
-from phasegate.doors.cli.render import printable
+from phasegate.engine.demo_project import Claim, git, make_demo_project
 from phasegate.engine.dispatch import Report, dispatch
 from phasegate.engine.packages import HAPPENED, find_package, load_documents, read_package_event
-from phasegate.engine.project import Project, opened_store
+from phasegate.engine.project import Project, Store, opened_store
 from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.record.audit import verify
-from phasegate.record.store import Store
 from phasegate.rules.package_run import Validated
+from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import Deliverables, State, WorkPackage
 
 SLUG = "001-strangers"
@@ -53,20 +50,20 @@ STRANGERS = (
 FORGER = STRANGERS[-1]
 
 
-def misbehave(folder: Path) -> Iterator[Claim]:
-    """Let each of them loose on a repository."""
-    project = make_project(folder, ("project", "hostile"), "hostile/scenario.toml")
+def misbehave(folder: Path, tell: Callable[[str], None]) -> Iterator[Claim]:
+    """Let each of them loose on a repository; `tell` hears which one is next."""
+    project = make_demo_project(folder, ("project", "hostile"), "hostile/scenario.toml")
     before = git(project.root, "rev-parse", "main")
     with opened_store(project) as store:
         load_documents(store, SLUG, project.now(), {one.package: _document(one) for one in STRANGERS})
         for stranger in STRANGERS:
             if stranger is FORGER and choose(None, needs_network=False) is Level.NONE:
-                click.echo(f"{stranger.package}: {stranger.what}: left out, this machine has no sandbox to stop it")
+                tell(f"{stranger.package}: {stranger.what}: left out, this machine has no sandbox to stop it")
                 continue
-            click.echo(f"{stranger.package}: {stranger.what}")
+            tell(f"{stranger.package}: {stranger.what}")
             report = _let_loose(project, store, stranger)
             yield _how(stranger, report, store)
-    click.echo("Afterwards:")
+    tell("Afterwards:")
     yield (
         "main is where it was, and its checkout is clean",
         git(project.root, "rev-parse", "main") == before and (git(project.root, "status", "--porcelain") == ""),
@@ -92,7 +89,7 @@ def _how(stranger: Stranger, report: Report, store: Store) -> Claim:
     if stranger is FORGER:
         return "stopped: it wrote into a view of its own; store, trails and HEAD are as they were", stopped
     shown = reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} ..."
-    return f"stopped: {printable(shown)}", stopped
+    return f"stopped: {visible(shown)}", stopped
 
 
 def _found(store: Store, package: str) -> str:

@@ -1,0 +1,49 @@
+"""The audit trails and the chain of state changes, for people who look into them or verify them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from phasegate.record.audit import Report as AuditReport
+from phasegate.record.audit import verify
+from phasegate.record.location import Location, locate
+from phasegate.record.reader import read_store
+from phasegate.record.rows import Recorded
+from phasegate.record.trail_reader import TrailSummary, list_trails
+
+__all__ = ["AuditReport", "Recorded", "TrailSummary"]
+
+
+def location_of(folder: Path) -> Location:
+    """The repository around a folder."""
+    return locate(folder, os.environ)
+
+
+def verified(folder: Path) -> AuditReport:
+    """The journal, its tables and all trails, held against each other and against the heads kept outside."""
+    return verify(location_of(folder))
+
+
+def trails(folder: Path, feature: str | None) -> list[TrailSummary]:
+    """The trails of a feature, or of all, oldest first."""
+    return list_trails(location_of(folder), feature)
+
+
+def chain(folder: Path, feature: str | None) -> list[Recorded]:
+    """The state changes on record, of a feature or of all."""
+    reader = read_store(location_of(folder))
+    if reader is None:
+        return []
+    with reader:
+        return [event for event in reader.events_since() if feature in (None, event.feature)]
+
+
+def payload_of(event: Recorded) -> object:
+    """What an event carries; as text where it is no JSON."""
+    try:
+        return msgspec.json.decode(event.payload)
+    except msgspec.MsgspecError:
+        return event.payload.decode("utf-8", "backslashreplace")
