@@ -91,7 +91,7 @@ def test_status_tells_a_run_that_works_from_one_that_was_killed(tmp_path: Path) 
     with at_work(run, run.root / ".worktrees" / f"{SLUG}-01-requirements" / half) as process:
         card = json.loads(run.run("status", "--json").stdout)["workflow"]
         assert (card["standing"], card["worker"]["pid"]) == ("working", process.pid)
-        assert f"in work: process {process.pid} (run {SLUG})" in run.run("status").stdout
+        assert f"running: process {process.pid} (run {SLUG})" in run.run("status").stdout
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         card = json.loads(run.run("status", "--json").stdout)["workflow"]

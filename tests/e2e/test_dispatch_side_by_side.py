@@ -55,7 +55,7 @@ def test_a_package_in_work_is_refused_to_a_second_dispatcher(tmp_path: Path) -> 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(project.dispatch)
         assert eventually((go_on.parent / "login.ts").exists)
-        with pytest.raises(StateConflict, match="is in work: process"):
+        with pytest.raises(StateConflict, match="is already running: process"):
             project.dispatch()
         go_on.touch()
         assert first.result().state is State.DONE

@@ -240,7 +240,7 @@ def test_a_feature_in_work_is_not_touched_by_another_process(tmp_path: Path) -> 
     project = note_project(tmp_path)
     project.start("note")
     with feature_lock(project.project.location.locks, SLUG, "run", project.project.now()):
-        expect_refusal(project.call("escalate", "why"), 4, f"feature {SLUG} is in work")
+        expect_refusal(project.call("escalate", "why"), 4, f"feature {SLUG} is already running")
         assert project.call("start", "note", "another thing").code == 0
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 15
 _MOST_BLOCKERS = 10
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36, "bold": 1}
-_ALSO = {"working": "in work", "waiting": "waiting for you", "stopped": "stopped"}
+_ALSO = {"working": "running", "waiting": "waiting for you", "stopped": "stopped"}
 _IDLE = 'no workflow is active; begin one: phasegate run feature "..."'
 
 
@@ -122,7 +122,7 @@ def _package_lines(card: PackageCard) -> Iterator[str]:
     why = f"  {row.reason}" if row.reason else ""
     yield f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{why}"
     if row.worker:
-        yield f"    in work: {worker_line(row.worker)}"
+        yield f"    running: {worker_line(row.worker)}"
     if row.standing == "stopped":
         yield "    stopped: no process works on it"
     if row.remediation:

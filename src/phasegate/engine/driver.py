@@ -1,4 +1,4 @@
-"""A feature carried from where it stands to its last gate, to its merge, or to the first need of a person.
+"""A feature carried from where it stands to its last gate, to its merge, or until it needs a person.
 
 Decide, act, record, again. The rules decide (`rules/decide`); what happened is in the journal before the next step
 begins. Whoever kills this at any moment is followed by one that goes on.

@@ -44,7 +44,7 @@ class Planned(NamedTuple):
 
 
 def load_plan(project: Project, store: Store, folder: Path) -> list[WorkPackage]:
-    """Put the packages of a feature's folder on record. What is in work already keeps its state."""
+    """Put the packages of a feature's folder on record. What has begun keeps its state."""
     slug = folder.resolve().name
     if not slug_is_safe(slug):
         raise ConfigError(f"{slug!r} is not a feature folder", "name it like 001-user-login")

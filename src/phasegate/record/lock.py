@@ -26,7 +26,7 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
     with _open(lock_path(folder, feature)) as descriptor:
         if not _try(descriptor):
             raise StateConflict(
-                f"feature {feature} is in work: {_describe(read_holder(descriptor))}",
+                f"feature {feature} is already running: {_describe(read_holder(descriptor))}",
                 "wait for it to end, or end it: phasegate stop",
             )
         _sign(descriptor, Holder(os.getpid(), process_start(os.getpid()), command, since))

@@ -185,7 +185,7 @@ def _what_next(workflow: FeatureCard) -> Iterator[str]:
     if workflow.remediation and workflow.is_active:
         yield f"  what to do: {visible(workflow.remediation)}"
     if workflow.worker is not None:
-        yield f"  in work: {worker_line(workflow.worker)}"
+        yield f"  running: {worker_line(workflow.worker)}"
         return
     is_over = workflow.stage == "gate-passed" and workflow.phases[-1].status == "completed"
     then = "phasegate complete" if is_over else _THEN.get(workflow.stage)

@@ -125,7 +125,7 @@ def test_a_stopped_feature_says_so_and_a_working_one_names_its_process() -> None
     working = card._replace(standing="working", worker=Worker(12, "run 001-a", "today"))
     *_, mark, last = workflow_lines(working, plain)
     assert mark.endswith("in progress")
-    assert last == "  in work: process 12 (run 001-a) since today"
+    assert last == "  running: process 12 (run 001-a) since today"
 
 
 @pytest.mark.parametrize(

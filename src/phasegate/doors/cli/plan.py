@@ -30,7 +30,7 @@ def plan() -> None:
 def load(folder: Path, as_json: bool) -> None:
     """Load the packages (tasks/WPnn.md) of a feature's FOLDER, written by hand or by another tool.
 
-    What is loaded is what is run: load again after a change. A package that is in work keeps its state.
+    What is loaded is what is run: load again after a change. A package that has begun keeps its state.
 
     \b
     Example:
