@@ -31,7 +31,7 @@ def claims_after_merge(project: Project, store: Store, slug: str, code: int) -> 
     rounds = {row.id: (row.state, row.round) for row in store.packages(slug)}
     expected = {"WP01": ("DONE", 1), "WP02": ("DONE", 2), "WP03": ("DONE", 1)}
     yield "three packages are done, one of them after a requested change", rounds == expected
-    yield "two packages were in work at the same time", _overlap(store.jobs(slug), "WP01", "WP02")
+    yield "two packages ran at the same time", _overlap(store.jobs(slug), "WP01", "WP02")
     merged = git(root, "log", "--first-parent", "--format=%s", "main").splitlines()
     yield "main has one new commit, the merge", merged[1:] == ["Begin"] and merged[0].startswith(slug)
     tested = run([sys.executable, "-B", "-m", "unittest"], cwd=root, env=scrubbed())
