@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-fast test-bare test-long test-agents check audit format dist bench bench-peers lock traceability quick-profiles clean
+.PHONY: help demo test test-fast test-bare test-long test-agents check audit format dist bench bench-peers lock traceability clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -53,7 +53,6 @@ check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/phasegate agent-file check src/phasegate/prompts/agent_files
 	@$(BIN)/phasegate template lint src/phasegate/prompts/templates/system
-	@$(BIN)/python tools/quick_profiles.py --check
 	@$(BIN)/python tools/house.py
 	@$(BIN)/python tools/traceability.py --check
 	@$(BIN)/python -m tools.audit_locks $(VENV)/audit --once-a-day
@@ -76,9 +75,6 @@ bench-peers: $(VENV)/.dev ## install the peers that `bench` compares with, once,
 
 traceability: $(VENV)/.dev ## write docs/TRACEABILITY.md from the markers in the tests
 	@$(BIN)/python tools/traceability.py
-
-quick-profiles: $(VENV)/.dev ## write the part of the profiles that `init` reads
-	@$(BIN)/python tools/quick_profiles.py
 
 lock: ## resolve the locked requirements anew
 	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet pip-tools

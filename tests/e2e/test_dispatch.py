@@ -404,8 +404,20 @@ def test_a_scope_violation_blocks_until_a_person_allows_the_path(tmp_path: Path)
 
 
 @pytest.mark.demand("D5.e", "D8.b")
-def test_a_program_that_is_missing_round_after_round_is_a_persons_business(tmp_path: Path) -> None:
+def test_a_program_that_is_missing_is_named_before_an_agent_is_paid(tmp_path: Path) -> None:
     project = make_project(tmp_path, {"WP01": package(test="no-such-runner --all")})
+    project.play(implements(FORM), approves())
+    refused = project.command("dispatch", "WP01")
+    assert refused.code == 3
+    assert "no-such-runner" in refused.stderr
+    assert "its program is missing" in refused.stderr
+    assert 'test = "..."' in refused.stderr
+    assert project.jobs() == []
+
+
+@pytest.mark.demand("D5.e", "D8.b")
+def test_a_program_of_the_packages_own_that_is_missing_round_after_round_is_a_persons_business(tmp_path: Path) -> None:
+    project = make_project(tmp_path, {"WP01": package(test="./run-all-tests")})
     project.play(implements(FORM, round=1), turn("implement", SUCCESS))
     reason, remediation = blocked(project)
     assert reason == "test: the program is missing, in this round again"
@@ -512,7 +524,7 @@ def test_the_reviewer_is_told_what_a_diff_would_not_make_plain(tmp_path: Path) -
 
 @pytest.mark.demand("D8.h", "D8.k", "D10.a")
 def test_a_setup_that_cannot_reach_the_network_is_not_the_agent_s_to_mend(tmp_path: Path) -> None:
-    """It is told from tests that fail; and when it is mended, or left out, the work done so far is gone on with."""
+    """It is told before an agent is paid; when it is mended, or left out, the package goes on."""
     pip = "echo 'NewConnectionError: [Errno -3] Temporary failure in name resolution' >&2; exit 1"
     project = make_project(tmp_path, {"WP01": package(profile="python")}, run=f"\n[checks.python]\nsetup = {pip!r}")
     project.play(implements(FORM), approves())
@@ -520,16 +532,16 @@ def test_a_setup_that_cannot_reach_the_network_is_not_the_agent_s_to_mend(tmp_pa
     assert refused.code == 3
     assert "the setup could not reach the network, so nothing was tested: echo" in refused.stderr
     assert 'setup = ""' in refused.stderr
-    assert (project.rows()["WP01"].state, ends(project)) == ("DOING", ["done"])
+    assert (project.rows()["WP01"].state, project.jobs()) == ("PLANNED", []), "no agent was paid"
     settings = project.root / "phasegate.toml"
     settings.write_text(settings.read_text().partition("[checks.python]")[0] + '[checks.python]\nsetup = ""\n')
     assert project.dispatch().state is State.DONE
-    assert ends(project) == ["done", "done"], "the implementer was not asked again"
+    assert ends(project) == ["done", "done"]
 
 
 @pytest.mark.demand("D8.h", "D12.b")
 def test_a_setup_that_fails_for_another_reason_goes_back_to_the_agent(tmp_path: Path) -> None:
-    checks = {"setup": "test -e src/login.ts && grep -q true src/login.ts", "test": TEST_COMMAND}
+    checks = {"setup": f"test ! -e {FORM} || grep -q true {FORM}", "test": TEST_COMMAND}
     project = make_project(tmp_path, {"WP01": package(checks=checks)})
     project.play(implements(FORM, round=2), turn("implement", *writes(FORM, text="no\n"), COMMIT, SUCCESS), approves())
     assert project.dispatch().round == 2

@@ -54,10 +54,10 @@ def test_a_repository_is_prepared_from_what_is_found_in_it(repository: Path, tmp
     assert config.agents["claude"].env == ("ANTHROPIC_API_KEY",)
     assert "a-secret-value" not in done.stdout + (repository / "phasegate.toml").read_text()
     assert not config.checks, "the profile's commands stay the profile's"
-    assert '# lint = "ruff check ."' in (repository / "phasegate.toml").read_text()
+    assert '[checks.python]\n# setup = "..."' in (repository / "phasegate.toml").read_text()
     described = (repository / "agentd/project.md").read_text()
-    assert described.startswith("# repo\n\nCounts things, quickly.\n")
-    assert "| test | `python3 -m pytest -q` |" in described
+    assert described.startswith("# x\n\nCounts things, quickly.\n")
+    assert "`phasegate check`" in described
     assert not (tmp_path / "bin/started").exists()
 
 

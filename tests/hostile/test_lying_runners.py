@@ -14,10 +14,23 @@ from pathlib import Path
 import pytest
 
 from phasegate.checks.evidence import Evidence
-from phasegate.checks.manifest import Work, gather_evidence, take_baseline
-from phasegate.checks.plan import Command, Ran
-from phasegate.checks.setup_cache import SetupCache
-from support.checkout import PYTEST, SOURCE, TESTS, commit, git, plan, repository, run_plainly, work_since, write
+from phasegate.checks.manifest import Work, gather_evidence
+from phasegate.checks.plan import Candidate, Command, Ran
+from phasegate.checks.setting_up import SetupPlace
+from phasegate.checks.setup_cache import SetupCache, is_setup_input
+from support.checkout import (
+    PYTEST,
+    SOURCE,
+    TESTS,
+    commit,
+    git,
+    plan,
+    repository,
+    run_plainly,
+    take_baseline,
+    work_since,
+    write,
+)
 
 GOOD = {"calc.py": SOURCE, "test_calc.py": TESTS}
 WRONG = "def add(a, b):\n    return a - b\n"
@@ -128,16 +141,16 @@ def test_a_cached_setup_is_not_written_through_a_link_in_the_tree(tmp_path: Path
     outside.mkdir()
     folder = repository(tmp_path / "repo", {"README.md": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
-    cache = SetupCache(tmp_path / "cache")
+    kept = SetupPlace(SetupCache(tmp_path / "cache"), "base")
     commands = {"setup": SETUP, "test": QUICK}
-    take_baseline(plan(commands=commands), folder, run_plainly, cache)
+    take_baseline(plan(commands=commands), folder, run_plainly, kept._replace(fills=True))
     shutil.rmtree(folder / ".venv")
     write(folder, GOOD)
     (folder / ".venv").symlink_to(outside)
     commit(folder, "WP01: Add")
-    gather_evidence(plan(commands={**commands, "setup": SETUP}), work_since(folder, base), _offline, None, cache)
+    gather_evidence(plan(commands={**commands, "setup": SETUP}), work_since(folder, base), _offline, None, kept)
     assert not [*outside.iterdir()]
-    shutil.copytree(next((tmp_path / "cache").iterdir()), folder, dirs_exist_ok=True)
+    shutil.copytree(next((tmp_path / "cache").iterdir()) / "files", folder, dirs_exist_ok=True)
     assert [*outside.iterdir()], "control"
 
 
@@ -150,15 +163,15 @@ def _offline(command: Command) -> Ran:
 def test_what_tests_do_to_an_environment_does_not_reach_the_next_one(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repo", {"README.md": "x\n", ".gitignore": ".venv/\n"})
     base = git(folder, "rev-parse", "HEAD")
-    cache = SetupCache(tmp_path / "cache")
+    kept = SetupPlace(SetupCache(tmp_path / "cache"), "base")
     poison = f"echo poisoned > .venv/lib/module; {QUICK}"
-    take_baseline(plan(commands={"setup": SETUP, "test": QUICK}), folder, run_plainly, cache)
+    take_baseline(plan(commands={"setup": SETUP, "test": QUICK}), folder, run_plainly, kept._replace(fills=True))
     write(folder, GOOD)
     commit(folder, "WP01: Add")
     for command in (poison, "grep -q good .venv/lib/module && " + QUICK):
         git(folder, "clean", "-xdfq")
         evidence = gather_evidence(
-            plan(commands={"setup": SETUP, "test": command}), work_since(folder, base), run_plainly, None, cache
+            plan(commands={"setup": SETUP, "test": command}), work_since(folder, base), run_plainly, None, kept
         )
         assert evidence.passed, evidence.failures
         setup = evidence.check("setup")
@@ -167,22 +180,26 @@ def test_what_tests_do_to_an_environment_does_not_reach_the_next_one(tmp_path: P
 
 
 @pytest.mark.demand("D8.h")
-@pytest.mark.parametrize("line", ["sh setup.sh", "test -d .venv || ./setup.sh", "make"])
-def test_what_another_version_of_the_setups_own_script_made_is_not_taken(tmp_path: Path, line: str) -> None:
-    """It would show something about another tree, or keep what a bad version left there for good."""
-    scripts = {"setup.sh": f"#!/bin/sh\n{SETUP}\n", "Makefile": f"all:\n\t{SETUP}\n"}
-    folder = repository(tmp_path / "repo", {"README.md": "x\n", ".gitignore": ".venv/\n", **scripts})
-    (folder / "setup.sh").chmod(0o755)
-    commit(folder, "It can be run")
-    base, cache = git(folder, "rev-parse", "HEAD"), SetupCache(tmp_path / "cache")
-    commands = {"setup": line, "test": QUICK}
-    take_baseline(plan(commands=commands), folder, run_plainly, cache)
-    write(folder, GOOD | {name: text.replace("good", "better") for name, text in scripts.items()})
-    commit(folder, "WP01: A better setup")
-    git(folder, "clean", "-xdfq")
-    checked = {**commands, "test": "grep -q better .venv/lib/module && " + QUICK}
-    evidence = gather_evidence(plan(commands=checked), work_since(folder, base), run_plainly, None, cache)
-    assert evidence.passed, evidence.failures
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("sh tools/setup.sh", "tools/setup.sh"),
+        ("test -d .venv || ./setup.sh", "setup.sh"),
+        ("make", "Makefile"),
+        ("pip install -e .", "pyproject.toml"),
+        ("pip install -e .", "sub/setup.cfg"),
+        ("pip install -e .", "versioneer.py"),
+        ("pip install -r requirements/dev.txt", "requirements/dev.txt"),
+        ("npm ci", "package-lock.json"),
+        ("npm ci", "packages/a/package.json"),
+    ],
+)
+def test_a_tree_that_changed_what_the_setup_reads_is_set_up_by_itself(line: str, path: str) -> None:
+    """What the base's setup made would show something about another tree."""
+    asked = plan(commands={"setup": line, "test": QUICK})
+    assert is_setup_input(path, asked)
+    assert not is_setup_input("src/calc.py", asked), "control"
+    assert is_setup_input("src/calc.py", plan(setups=(Candidate(line, builds=True),))), "compiled sources are an input"
 
 
 @pytest.mark.demand("D8.g")

@@ -10,10 +10,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from phasegate.checks.baseline import Baseline, baseline_of
+from phasegate.checks.commands import Bench
 from phasegate.checks.commits import Commit
-from phasegate.checks.manifest import Work
-from phasegate.checks.plan import Command, Plan, Ran
+from phasegate.checks.manifest import Work, asked
+from phasegate.checks.plan import Command, Plan, Ran, Runner
 from phasegate.checks.secrets import Added, added_lines
+from phasegate.checks.setting_up import SetupPlace
 
 # Hypothesis lies beside pytest here; its plugin takes three quarters of the start.
 PYTEST_ALONE = "-p no:cacheprovider -p no:hypothesispytest"
@@ -101,3 +104,8 @@ def plan(**changes: object) -> Plan:
     """The plan of a Python project with pytest."""
     settings: dict[str, object] = {"commands": {"test": PYTEST}, "timeout_s": 60.0, "test_reruns": 0, **changes}
     return Plan(**settings)  # type: ignore[arg-type]
+
+
+def take_baseline(plan: Plan, checkout: Path, run: Runner, kept: SetupPlace | None = None) -> Baseline:
+    """What the same commands say about the tree that the work starts from."""
+    return baseline_of(Bench(plan, checkout, run, kept).checks(asked(plan)))

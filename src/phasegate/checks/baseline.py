@@ -1,12 +1,13 @@
 """What failed before the work began, so that old failures are told from new ones.
 
-An old failure is still a failure: a package that is to mend a red test must not pass while it is red. It is only called
-by its name, with another remedy. A person can decide otherwise: `Plan.accept_already_failing`.
+Tests are compared by name, the findings of linters and compilers line by line. An old failure is not the agent's: it
+does not reject, and the evidence lists it. With `already_failing = "stop"` nobody begins on a red base.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -14,8 +15,17 @@ import msgspec
 from phasegate.checks.evidence import Check, Outcome
 from phasegate.checks.excerpt import listed
 from phasegate.checks.runner_output import TestRun
+from phasegate.rules.retry import Fault
+from phasegate.rules.untrusted_text import for_terminal
 
+MOST_FINDINGS = 20_000
 _NUMBER = re.compile(r"[0-9]+")
+# Lines that only sum up: fewer findings must not look like a new one.
+_SUMMARY = re.compile(
+    r"(?:Found|✖|\[\*\]|Success|All checks|Checked|error: aborting|error: could not compile|warning: `[^`]*` \("
+    r"|# (?:errors?|problems?|warnings?)\b"
+    r"|npm (?:ERR!|error|notice)|No fixes available|make: \*\*\*|> )"
+)
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -23,7 +33,10 @@ class Baseline(msgspec.Struct, frozen=True):
 
     failing_tests: frozenset[str] = frozenset()
     tests_executed: int = 0
-    failed: Mapping[str, str] = {}  # purpose: excerpt of the output
+    test_status: int | None = None
+    failed: Mapping[str, tuple[str, ...]] = {}  # purpose: its findings
+    statuses: Mapping[str, int | None] = {}  # exit status of what failed
+    without_program: frozenset[str] = frozenset()
 
     def new_failures(self, run: TestRun) -> list[str]:
         return [name for name in run.failing if name not in self.failing_tests]
@@ -35,19 +48,67 @@ class Baseline(msgspec.Struct, frozen=True):
 def baseline_of(checks: Iterable[Check]) -> Baseline:
     """The baseline from the checks of the tree that the work starts from."""
     checks = tuple(checks)
-    tests = next((check.tests for check in checks if check.tests is not None), None)
+    tested = next((check for check in checks if check.tests is not None), None)
+    tests = tested.tests if tested else None
+    failed = [check for check in checks if check.outcome is Outcome.FAILED]
     return Baseline(
         failing_tests=frozenset(tests.failing) if tests else frozenset(),
         tests_executed=tests.executed if tests else 0,
-        failed={check.name: check.excerpt for check in checks if check.outcome is Outcome.FAILED},
+        test_status=tested.exit_status if tested else None,
+        failed={check.name: check.findings for check in failed},
+        statuses={check.name: check.exit_status for check in failed},
+        without_program=frozenset(check.name for check in failed if check.fault is Fault.NO_PROGRAM),
     )
 
 
-def compared(check: Check, baseline: Baseline | None) -> Check:
-    """A check with notes on what is old about its failure; the outcome stays as it is."""
+def findings_in(output: str, checkout: str) -> tuple[str, ...]:
+    """The lines of an output as findings: the same one further down, or in another checkout, is the same."""
+    lines = (_plain(line, checkout) for line in for_terminal(output).split("\n"))
+    return tuple(line for line in lines if line and not _SUMMARY.match(line))[:MOST_FINDINGS]
+
+
+def _plain(line: str, checkout: str) -> str:
+    return _NUMBER.sub("#", line.replace(f"{checkout}/", "").replace(checkout, "").strip())
+
+
+def compared(check: Check, baseline: Baseline | None, *, tolerates: bool = False) -> Check:
+    """A check with notes on what is old about its failure; where old failures are tolerated they do not reject."""
     if baseline is None:
         return check
-    notes = [*_test_notes(check, baseline)] if check.tests else [*_output_notes(check, baseline)]
+    if check.tests:
+        return _noted(check, _test_notes(check, baseline))
+    if check.outcome is not Outcome.FAILED or check.name not in baseline.failed:
+        return check
+    new = new_findings(check, baseline)
+    if tolerates and not new and _is_as_before(check, baseline):
+        return _tolerated(check, baseline)
+    notes = ["already failing before the work began", *([f"new: {listed(new)}"] if new else [])]
+    return _noted(check, notes)
+
+
+def new_findings(check: Check, baseline: Baseline) -> list[str]:
+    """The findings that were not there before, or not as often."""
+    return [*(Counter(check.findings) - Counter(baseline.failed.get(check.name, ()))).elements()]
+
+
+def _is_as_before(check: Check, baseline: Baseline) -> bool:
+    """Tests are compared by name, a failed setup leaves nothing to compare, and what was killed has not said all."""
+    if check.name in ("setup", "test", "coverage") or check.exit_status is None or len(check.findings) >= MOST_FINDINGS:
+        return False
+    return bool(check.findings) or check.exit_status == baseline.statuses.get(check.name)
+
+
+def _tolerated(check: Check, baseline: Baseline) -> Check:
+    if check.fault is Fault.NO_PROGRAM:
+        what = "it cannot be run here: its program is missing, as before the work began"
+        return msgspec.structs.replace(check, outcome=Outcome.NOT_ASKED, summary=what, remedy="", fault=None)
+    count = len(check.findings)
+    summary = f"exit status {check.exit_status}, as before the work began: {count} lines of findings, none of them new"
+    notes = (*check.notes, f"already failing before the work began: {listed(check.findings)}")
+    return msgspec.structs.replace(check, outcome=Outcome.PASSED, summary=summary, remedy="", notes=notes, fault=None)
+
+
+def _noted(check: Check, notes: Iterable[str]) -> Check:
     return msgspec.structs.replace(check, notes=(*check.notes, *notes))
 
 
@@ -59,19 +120,3 @@ def _test_notes(check: Check, baseline: Baseline) -> Iterable[str]:
         yield f"new: {listed(new)}"
     if check.tests.executed < baseline.tests_executed:
         yield f"{check.tests.executed} tests ran, {baseline.tests_executed} before the work began: were some taken out?"
-
-
-def _output_notes(check: Check, baseline: Baseline) -> Iterable[str]:
-    before = baseline.failed.get(check.name)
-    if check.outcome is not Outcome.FAILED or before is None:
-        return
-    known = frozenset(_numberless(line) for line in before.split("\n"))
-    new = [line for line in check.excerpt.split("\n") if line.strip() and _numberless(line) not in known]
-    yield "already failing before the work began"
-    if new:
-        yield f"not in its output then: {listed(new)}"
-
-
-def _numberless(line: str) -> str:
-    """The same finding a few lines further down is the same finding."""
-    return _NUMBER.sub("#", line.strip())

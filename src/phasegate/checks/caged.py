@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 from phasegate.cage.environment import scrubbed
@@ -10,7 +12,8 @@ from phasegate.cage.level import Level
 from phasegate.cage.probe import choose
 from phasegate.cage.request import Request
 from phasegate.cage.stopping import Stop
-from phasegate.checks.plan import Command, Ran
+from phasegate.checks.plan import Access, Command, Ran
+from phasegate.checks.registry_access import NO_ACCESS, RegistryAccess, credentials_in, person_access, plain_access
 
 
 class CagedRunner:
@@ -34,7 +37,8 @@ class CagedRunner:
 
     def __call__(self, command: Command, /) -> Ran:
         self._runs += 1
-        env = scrubbed(given=command.env)
+        access = _access(command.access)
+        env = scrubbed(given={**access.env, **command.env})
         request = Request(
             argv=command.argv,
             cwd=command.cwd,
@@ -44,9 +48,14 @@ class CagedRunner:
             level=choose(self._wanted, needs_network=command.network),
             timeout_s=command.timeout_s,
             writable=(command.cwd,),
-            readable=self._readable,
+            readable=(*self._readable, *access.readable),
+            stdout_log=command.log,
+            stderr_log=command.log.with_suffix(".stderr") if command.log else None,
+            secrets=credentials_in(access),
         )
         outcome = self._stop.run(Job(request))
+        if command.log is not None:
+            _put_together(command.log)
         return Ran(
             exit_status=outcome.exit_code,
             stdout=outcome.stdout.text,
@@ -55,3 +64,18 @@ class CagedRunner:
             timed_out=outcome.timed_out,
             cut=outcome.stdout.cut or outcome.stderr.cut,
         )
+
+
+def _access(wanted: Access) -> RegistryAccess:
+    if wanted is Access.NONE:
+        return NO_ACCESS
+    return person_access(os.environ) if wanted is Access.PERSON else plain_access(os.environ)
+
+
+def _put_together(log: Path) -> None:
+    """One file for people: what a program said, and after it what it complained about."""
+    errors = log.with_suffix(".stderr")
+    if errors.exists():
+        with log.open("ab") as file, errors.open("rb") as source:
+            shutil.copyfileobj(source, file)
+        errors.unlink()

@@ -9,30 +9,38 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.checks.baseline import Baseline, compared
+from phasegate.checks.baseline import Baseline, compared, findings_in
 from phasegate.checks.coverage_report import BadReport, Counted, reaches, read_coverage, uncounted
 from phasegate.checks.evidence import Check, Outcome, failed, not_asked, passed
 from phasegate.checks.excerpt import excerpt, listed, one_line
-from phasegate.checks.plan import Command, Plan, Purpose, Ran, Runner
+from phasegate.checks.plan import Access, Command, Plan, Purpose, Ran, Runner
 from phasegate.checks.runner_output import TestRun, read_test_output
-from phasegate.checks.setup_cache import SetupCache, key_of
+from phasegate.checks.setting_up import SetUp, SetupGround, SetupPlace, set_up
 from phasegate.checks.snapshot import mark_of, take_snapshot
 from phasegate.rules.retry import Fault, classify
 from phasegate.rules.untrusted_text import for_terminal
 
 _NOT_EXECUTABLE, _NOT_FOUND, _PYTEST_NO_TESTS = 126, 127, 5
 _NO_MODULE = re.compile(r"^\S{1,500}: No module named \S{1,200}$|^npm (?:ERR!|error) Missing script: ", re.M)
+_MISSING = re.compile(
+    r"(?:sh|bash|dash)(?: \d+|: line \d+|: \d+)?: (\S+): (?:command )?not found|No module named '?([\w.]+)"
+)
 # Linters that end with a failure for warnings alone say so: eslint in its last line, pylint in the bits of its status.
 _ESLINT = re.compile(r"\b(?:eslint|npm|npx|pnpm|yarn|bun)\b")
 _ESLINT_COUNTS = re.compile(r"^\u2716 [0-9]{1,8} problems? \(([0-9]{1,8}) errors?, [0-9]{1,8} warnings?\)$", re.M)
 _PYLINT_WARNINGS = 4 | 8 | 16
-# Commands are told that nobody watches: no colours, no watch mode, no byte code beside the sources. What Cargo and Go
-# fetch during the setup goes into the checkout, where the commands after it look and the cache keeps it.
+# Commands are told that nobody watches: no watch mode, no hooks, no browsers, no byte code beside the sources. Colours
+# are left to them: tests of a project may depend on NO_COLOR, and we read past colours. One finding a line. What
+# Cargo and Go fetch during the setup goes into the checkout, where the commands after it look and the cache keeps it.
 _TOOLS = ".phasegate-tools"
 _ENVIRONMENT = {
     "CI": "1",
-    "NO_COLOR": "1",
-    "FORCE_COLOR": "0",
+    "HUSKY": "0",
+    "PUPPETEER_SKIP_DOWNLOAD": "1",
+    "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1",
+    "CYPRESS_INSTALL_BINARY": "0",
+    "RUFF_OUTPUT_FORMAT": "concise",
+    "UV_PYTHON_DOWNLOADS": "never",
     "PYTHONDONTWRITEBYTECODE": "1",
     "GOFLAGS": "-modcacherw",
 }
@@ -46,14 +54,20 @@ class Bench:
         plan: Plan,
         checkout: Path,
         run: Runner,
-        cache: SetupCache | None = None,
+        kept: SetupPlace | None = None,
         baseline: Baseline | None = None,
         *,
-        fills_cache: bool = False,
+        is_persons: bool = False,
+        logs: Path | None = None,
     ) -> None:
-        self.plan, self.checkout, self._run, self._cache, self._baseline = plan, checkout, run, cache, baseline
-        self._fills_cache = fills_cache
-        self._is_set_up = False
+        """`is_persons` says that no agent wrote the tree: its setup may reach registries with credentials.
+
+        `logs` is a folder for the whole output of each command.
+        """
+        self.plan, self.checkout, self._run, self._kept, self._baseline = plan, checkout, run, kept, baseline
+        self._access, self._logs = Access.PERSON if is_persons else Access.PLAIN, logs
+        self._tries = 0
+        self.set_up: SetUp | None = None
         self.before = take_snapshot(checkout)
         self._reports = {path: mark_of(checkout / path) for path in plan.coverage_reports}
 
@@ -62,15 +76,24 @@ class Bench:
         done: dict[str, Check] = {}
         for purpose in Purpose:
             if purpose in purposes or purpose is Purpose.SETUP:
-                done[purpose] = compared(self._check(purpose, done), self._baseline)
+                done[purpose] = self._logged(self._compared(self._check(purpose, done)))
         return [*done.values()]
+
+    def _logged(self, check: Check) -> Check:
+        path = self._logs / f"{check.name}.log" if self._logs else None
+        return msgspec.structs.replace(check, log=str(path)) if path and path.exists() else check
+
+    def _compared(self, check: Check) -> Check:
+        return compared(check, self._baseline, tolerates=self.plan.tolerates_old_failures)
 
     def own(self, line: str) -> Check:
         """Run a command line of a person's own, which may need the network: exit status 0 is a pass."""
         return self._by_status(line, line, self._ran(line, line, network=True))
 
     def _check(self, purpose: Purpose, done: dict[str, Check]) -> Check:
-        line = self.plan.commands.get(purpose, "").strip()
+        if purpose is Purpose.SETUP:
+            return self._setup()
+        line = self._line(purpose)
         if purpose is Purpose.COVERAGE and self.plan.coverage_min is not None:
             return self._coverage(line, done)
         if not line:
@@ -81,14 +104,26 @@ class Bench:
         if (setup := done.get(Purpose.SETUP)) and setup.outcome is Outcome.FAILED:
             unrun = failed(purpose, "it was not run: the setup failed", "Fix the setup first.")
             return msgspec.structs.replace(unrun, fault=setup.fault)
-        if purpose is Purpose.SETUP:
-            return self._setup(line)
         if purpose is Purpose.TEST:
             return self._tests(line)
         ran = self._ran(purpose, line)
         return self._passed_with_warnings(purpose, line, ran) or self._by_status(purpose, line, ran)
 
+    def _line(self, purpose: Purpose) -> str:
+        """The command for a purpose; a setup may bring a test command of its own."""
+        candidate = self.set_up.candidate if self.set_up else None
+        own = candidate.test if candidate and purpose is Purpose.TEST else ""
+        return (own or self.plan.commands.get(purpose, "")).strip()
+
+    def _log(self, purpose: str) -> Path | None:
+        if self._logs is None:
+            return None
+        self._tries += purpose == Purpose.SETUP
+        name = f"{purpose}-{self._tries}" if self._tries > 1 and purpose in (Purpose.SETUP, "collect") else purpose
+        return self._logs / f"{name}.log" if name.replace("-", "").isalnum() else None
+
     def _ran(self, purpose: str, line: str, *, network: bool = False) -> Ran:
+        reaches = network or purpose == Purpose.SETUP
         command = Command(
             argv=("sh", "-c", line),
             cwd=self.checkout,
@@ -98,15 +133,15 @@ class Bench:
                 "GOMODCACHE": str(self.checkout / _TOOLS / "go"),
             },
             path_first=self._programs(),
-            network=network or purpose is Purpose.SETUP,
+            network=reaches,
             timeout_s=self.plan.timeout_s,
+            access=self._access if reaches else Access.NONE,
+            log=self._log(purpose),
         )
         return self._run(command)
 
     def _programs(self) -> tuple[Path, ...]:
         """Folders of programs that the setup made. One that came with the tree is an agent's, not the setup's."""
-        if not self._is_set_up:
-            return ()
         mine = [folder for folder in self.plan.bin_folders if not self._is_in_tree(folder.partition("/")[0])]
         made = [self.checkout / name for name in mine]
         return tuple(folder for folder in made if os.path.isdir(folder))  # noqa: PTH112 - it may be shut: then `is_dir` raises
@@ -114,21 +149,20 @@ class Bench:
     def _is_in_tree(self, folder: str) -> bool:
         return any(path == folder or path.startswith(f"{folder}/") for path in self.before)
 
-    def _setup(self, line: str) -> Check:
-        key = key_of(line, self.checkout, self.before, self.plan.lock_files)
-        self._is_set_up = True
-        if self._cache is not None and self._cache.restore(key, self.checkout):
-            return passed(Purpose.SETUP, "taken from the cache", [f"command: {line}"])
-        check = self._by_status(Purpose.SETUP, line, self._ran(Purpose.SETUP, line))
-        if check.outcome is Outcome.PASSED and self._cache is not None and self._fills_cache:
-            self._cache.keep(key, self.checkout, self.before)
-        return check
+    def _setup(self) -> Check:
+        if Purpose.SETUP in self.plan.commands and not self.plan.commands[Purpose.SETUP].strip():
+            return not_asked(Purpose.SETUP, "left out by configuration")
+        self.set_up = set_up(SetupGround(self.plan, self.checkout, self.before, self._ran, self._by_status), self._kept)
+        return self.set_up.check
 
     def _by_status(self, purpose: str, line: str, ran: Ran) -> Check:
         """Exit status 0 is a pass, warnings or not; anything else is a failure that says of which kind."""
         outcome = Outcome.PASSED if ran.exit_status == 0 else Outcome.FAILED
         summary, remedy = ("exit status 0", "") if ran.exit_status == 0 else _failure(purpose, line, ran)
-        return _of_command(purpose, line, ran, outcome, summary, remedy)
+        check = _of_command(purpose, line, ran, outcome, summary, remedy)
+        if outcome is Outcome.PASSED or ran.cut:
+            return check
+        return msgspec.structs.replace(check, findings=findings_in(f"{ran.stdout}\n{ran.stderr}", str(self.checkout)))
 
     def _passed_with_warnings(self, purpose: Purpose, line: str, ran: Ran) -> Check | None:
         if purpose is not Purpose.LINT or not _only_warnings(line, ran):
@@ -184,12 +218,14 @@ class Bench:
     def _excused(self, check: Check, ran: Ran) -> Check:
         """Let old failures pass where a person decided so, if the runner named each one that failed."""
         tests, baseline = check.tests, self._baseline
-        if tests is None or baseline is None or not self.plan.accept_already_failing or ran.exit_status != 1:
+        if tests is None or baseline is None or not self.plan.tolerates_old_failures:
+            return check
+        if ran.exit_status is None or ran.exit_status not in (1, baseline.test_status):
             return check
         old = baseline.old_failures(tests)
         if not tests.failed == len(old) == len(tests.failing) or tests.executed < max(self.plan.min_tests, 1):
             return check
-        note = f"already failing before the work began, and accepted by configuration: {listed(old)}"
+        note = f"already failing before the work began: {listed(old)}"
         summary = f"{tests.passed} tests passed; {tests.failed} fail as before"
         changes = {"outcome": Outcome.PASSED, "summary": summary, "remedy": "", "notes": (*check.notes, note)}
         return msgspec.structs.replace(check, **changes)
@@ -269,6 +305,12 @@ def _lacks_its_program(ran: Ran) -> bool:
     )
 
 
+def _missing_program(ran: Ran) -> str:
+    """The name of what is missing, as the shell or the interpreter said it."""
+    found = _MISSING.search(f"{ran.stderr}\n{ran.stdout}"[-20_000:])
+    return f" ({one_line(found[found.lastindex or 0])})" if found else ""
+
+
 def _failure(purpose: str, line: str, ran: Ran) -> tuple[str, str]:
     """What happened and what to do, for a command that did not end well."""
     shown = one_line(line)
@@ -281,7 +323,7 @@ def _failure(purpose: str, line: str, ran: Ran) -> tuple[str, str]:
         return "it was ended by a signal", f"Run `{shown}` and see why it is killed; it may need too much memory."
     if _lacks_its_program(ran):
         remedy = f"Let `setup` install what `{shown}` needs, or set another {purpose} command, or an empty one."
-        return f"exit status {ran.exit_status}: its program is missing", remedy
+        return f"exit status {ran.exit_status}: its program is missing{_missing_program(ran)}", remedy
     return f"exit status {ran.exit_status}", f"Run `{shown}` and fix what it names."
 
 

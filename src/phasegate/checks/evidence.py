@@ -33,6 +33,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     excerpt: str = ""  # of the output: neutralised and cut
     tests: TestRun | None = None
     coverage_percent: float | None = None
+    findings: tuple[str, ...] = ()  # of a command that failed and runs no tests: its lines, to be compared
+    log: str = ""  # the file with the whole output
     fault: Fault | None = None  # of a failure, or of one that went away when it was tried again
 
     def __post_init__(self) -> None:

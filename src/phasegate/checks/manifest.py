@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.checks.baseline import Baseline, baseline_of
+from phasegate.checks.baseline import Baseline
 from phasegate.checks.commands import Bench
 from phasegate.checks.commits import Commit, unnamed_commits
 from phasegate.checks.deliverables import problem_with
@@ -18,7 +18,7 @@ from phasegate.checks.evidence import Check, Evidence, Outcome, failed, not_aske
 from phasegate.checks.excerpt import listed, one_line
 from phasegate.checks.plan import Plan, Purpose, Runner
 from phasegate.checks.secrets import ALLOWED_BY, Added, find_secrets
-from phasegate.checks.setup_cache import SetupCache
+from phasegate.checks.setting_up import SetupPlace
 from phasegate.checks.snapshot import changed_files
 
 _PROOFS = frozenset(("deliverables", Purpose.BUILD, Purpose.TEST, Purpose.COVERAGE))
@@ -38,23 +38,18 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather_evidence(
-    plan: Plan, work: Work, run: Runner, baseline: Baseline | None = None, cache: SetupCache | None = None
+    plan: Plan, work: Work, run: Runner, baseline: Baseline | None = None, kept: SetupPlace | None = None
 ) -> Evidence:
     """Check everything, whatever fails first: one round of mending should do."""
-    bench = Bench(plan, work.checkout, run, cache, baseline)
+    bench = Bench(plan, work.checkout, run, kept, baseline)
     checks = [_changes(work), _deliverables(work), _commits(work), _uncommitted(work), _secrets(work.added)]
-    checks += bench.checks(_asked(plan))
+    checks += bench.checks(asked(plan))
     if plan.coverage_min is None:
         checks.append(not_asked(Purpose.COVERAGE, "no threshold is set"))
     return Evidence((*checks, _untouched(bench, work), *_unverified(checks)))
 
 
-def take_baseline(plan: Plan, checkout: Path, run: Runner, cache: SetupCache | None = None) -> Baseline:
-    """Run the same commands on a clean checkout of the tree that the work starts from. This fills the setup's cache."""
-    return baseline_of(Bench(plan, checkout, run, cache, fills_cache=True).checks(_asked(plan)))
-
-
-def _asked(plan: Plan) -> tuple[Purpose, ...]:
+def asked(plan: Plan) -> tuple[Purpose, ...]:
     return tuple(purpose for purpose in Purpose if purpose is not Purpose.COVERAGE or plan.coverage_min is not None)
 
 

@@ -35,18 +35,36 @@ class Purpose(StrEnum):
     COVERAGE = "coverage"
 
 
+class Access(StrEnum):
+    """How far a command may reach package registries in the person's name."""
+
+    NONE = "none"
+    PLAIN = "without credentials"
+    PERSON = "with the person's credentials"
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A way to set the project up. `test` goes with it; `builds` means that its result holds for one tree only."""
+
+    run: str
+    why: str = ""
+    test: str = ""
+    builds: bool = False
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A purpose without a command is not asked for; an empty command is one that a person left out on purpose."""
 
     commands: Mapping[str, str] = {}
+    reasons: Mapping[str, str] = {}  # by purpose: what in the project speaks for the command
+    setups: tuple[Candidate, ...] = ()  # in order; empty: the command for `setup`
+    test_functions: int | None = None  # in the tree's test files; None: not counted
     coverage_min: float | None = None
     code: tuple[str, ...] = ()  # files that a coverage report should count; one that it does not is noted
     min_tests: int = 1
     timeout_s: float = 1_800.0  # of each command
     test_reruns: int = 1  # a test run that fails is tried again this often: it may be flaky
-    accept_already_failing: bool = (
-        False  # a person's decision: tests that failed before the work began do not reject it
-    )
+    tolerates_old_failures: bool = True  # what failed before the work began does not reject it
     lock_files: tuple[str, ...] = tuple(sorted(LOCK_FILES))
     coverage_reports: tuple[str, ...] = REPORTS
     bin_folders: tuple[str, ...] = (".venv/bin", "node_modules/.bin")  # where a setup puts programs
@@ -55,7 +73,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Command(msgspec.Struct, frozen=True):
     """One program to run in a cage, where it can write to `cwd` only.
 
-    There is no field for variables to pass through: a check gets no keys.
+    There is no field for variables to pass through: a check gets no keys. `access` names what a setup may be
+    given to reach registries; the runner knows the values.
     """
 
     argv: tuple[str, ...]
@@ -64,6 +83,8 @@ class Command(msgspec.Struct, frozen=True):
     path_first: tuple[Path, ...]  # goes before the rest of PATH
     network: bool
     timeout_s: float
+    access: Access = Access.NONE
+    log: Path | None = None  # where the whole output goes
 
 
 class Ran(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
-"""What a project's setup command made, kept for the next checkout with the same command and lock files.
+"""What a setup made of a tree that no agent wrote, kept for every checkout that derives from this tree.
 
-Only trees that no agent has just written fill the cache: a setup runs code of the tree, and could leave anything behind
-for those who come after. A virtual environment holds the path of its checkout, so the path is part of the key.
+A setup runs code of its tree and could leave anything behind for those who come after: so an agent's tree never fills
+the cache. The key names the whole tree, the candidates and the machine. A virtual environment holds the path of its
+checkout: an entry remembers which files do, and they are rewritten for the checkout that it is copied into.
 """
 
 from __future__ import annotations
@@ -15,64 +16,55 @@ from hashlib import sha256
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
+
+from phasegate.checks.plan import Plan
 from phasegate.checks.snapshot import Snapshot, take_snapshot
+from phasegate.rules.project_files import MANIFESTS, is_requirements
 
-# Besides lock files: what a setup command reads to decide what to install.
-MANIFESTS = frozenset(
-    (
-        *(
-            "package.json",
-            ".npmrc",
-            ".yarnrc.yml",
-            "pnpm-workspace.yaml",
-            "Cargo.toml",
-            "rust-toolchain.toml",
-            "rust-toolchain",
-        ),
-        *("go.mod", "go.work", "pyproject.toml", "setup.py", "setup.cfg", "Pipfile", ".python-version", ".nvmrc"),
-        *(".node-version", ".tool-versions", "Makefile", "makefile", "GNUmakefile", "justfile"),
-    )
-)
 KEPT_AT_MOST = 8
+_ABOUT, _FILES = "about.json", "files"
+_LARGEST_REWRITTEN_BYTES = 4_000_000
 _WORD = re.compile(r"[^\s;&|()<>'\"`=]+")
+_ROOT_SCRIPTS = (".py", ".js", ".cjs", ".mjs", ".ts", ".json", ".toml", ".cfg", ".ini", ".yaml", ".yml", ".lock", ".sh")
 
 
-def key_of(command: str, checkout: Path, before: Snapshot, lock_files: Iterable[str]) -> str:
-    """A name for the result of this command on this tree: any change in what it reads gives another.
+class KeptSetup(msgspec.Struct, frozen=True):
+    """What is known about a kept result."""
 
-    A file that the command names is run by it: what another version of it made is another result.
-    """
-    names, words = MANIFESTS | frozenset(lock_files), _paths_in(command)
-    asked = sorted(path for path in before if _is_read(path, names, words))
+    run: str  # the setup that was chosen
+    summary: str
+    checkout: str  # where it was made
+    rewritten: tuple[str, ...] = ()  # files that hold that path
+    notes: tuple[str, ...] = ()
+    duration_s: float = 0.0
+
+
+def key_of(tree: str, plan: Plan) -> str:
+    """A name for the result of a setup: any other tree, candidate or machine gives another."""
+    parts = (
+        tree,
+        msgspec.json.encode([plan.setups, plan.commands.get("setup", "")]).hex(),
+        sys.platform,
+        os.uname().machine,
+    )
     digest = sha256()
-    for part in (command, str(checkout), sys.platform, os.uname().machine, *asked):
+    for part in (*parts, os.environ.get("PATH", "")):
         digest.update(b"%d:%s" % (len(os.fsencode(part)), os.fsencode(part)))
-    for path in asked:
-        digest.update(_content_digest(checkout / path))
     return digest.hexdigest()
 
 
-def _is_read(path: str, names: frozenset[str], words: frozenset[str]) -> bool:
-    return _name(path) in names or _is_requirements(_name(path)) or path in words
-
-
-def _paths_in(command: str) -> frozenset[str]:
-    """The words of a command line, as paths from the root, whatever stands around them."""
-    return frozenset(word.removeprefix("./") for word in _WORD.findall(command))
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _is_requirements(name: str) -> bool:
-    return name.startswith("requirements") and name.endswith((".txt", ".in"))
-
-
-def _content_digest(path: Path) -> bytes:
-    if path.is_symlink():
-        return sha256(os.fsencode(path.readlink())).digest()
-    return sha256(path.read_bytes()).digest()
+def is_setup_input(path: str, plan: Plan) -> bool:
+    """Whether a change of this file can change what the setup makes, as far as a name tells."""
+    if any(candidate.builds for candidate in plan.setups):
+        return True
+    name = path.rpartition("/")[2]
+    if name in MANIFESTS or name in plan.lock_files or is_requirements(name):
+        return True
+    lines = [plan.commands.get("setup", ""), *(candidate.run for candidate in plan.setups)]
+    return path in {word.removeprefix("./") for line in lines for word in _WORD.findall(line)} or (
+        "/" not in path and path.endswith(_ROOT_SCRIPTS)
+    )
 
 
 class SetupCache:
@@ -81,30 +73,42 @@ class SetupCache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def restore(self, key: str, checkout: Path) -> bool:
-        """Copy a result into a checkout; False if there is none, or if something stands in its way.
+    def entry(self, key: str) -> KeptSetup | None:
+        try:
+            return msgspec.json.decode((self._folder / key / _ABOUT).read_bytes(), type=KeptSetup)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def restore(self, key: str, checkout: Path) -> KeptSetup | None:
+        """Copy a result into a checkout; None if there is none, or if something stands in its way.
 
         A copy, so that nothing done to it comes back. What the tree brought may be a link to anywhere, so only what is
         not there yet is made.
         """
-        entry = self._folder / key
-        if not entry.is_dir():
-            return False
-        pairs = [*_to_copy(entry, checkout)]
+        about, kept = self.entry(key), self._folder / key / _FILES
+        if about is None or not kept.is_dir():
+            return None
+        pairs = [*_to_copy(kept, checkout)]
         if any(os.path.lexists(target) for _, target in pairs):
-            return False
+            return None
         for source, target in pairs:
             _copy(source, target)
-        os.utime(entry)  # used now: the entries that were not go first
-        return True
+        for path in about.rewritten:
+            _rewrite(checkout / path, about.checkout, str(checkout))
+        os.utime(self._folder / key)  # used now: the entries that were not go first
+        return about
 
-    def keep(self, key: str, checkout: Path, before: Snapshot) -> None:
+    def keep(self, key: str, checkout: Path, before: Snapshot, about: KeptSetup) -> None:
         """Copy what a setup added to a checkout."""
         draft = self._folder / f".{uuid4().hex}"
-        draft.mkdir(parents=True)
+        (draft / _FILES).mkdir(parents=True)
         try:
-            for path in _tops(before, take_snapshot(checkout)):
-                _copy(checkout / path, draft / path)
+            added = added_tops(before, take_snapshot(checkout))
+            for path in added:
+                _copy(checkout / path, draft / _FILES / path)
+            holding = tuple(_holding(draft / _FILES, str(checkout)))
+            whole = msgspec.structs.replace(about, checkout=str(checkout), rewritten=holding)
+            (draft / _ABOUT).write_bytes(msgspec.json.encode(whole))
             draft.rename(self._folder / key)
         except OSError:  # no room, or another run was faster: the cache is a help, not a need
             shutil.rmtree(draft, ignore_errors=True)
@@ -116,10 +120,45 @@ class SetupCache:
             shutil.rmtree(entry, ignore_errors=True)
 
 
-def _tops(before: Snapshot, after: Snapshot) -> list[str]:
+def _holding(folder: Path, path: str) -> Iterator[str]:
+    """The text files below a folder in which a path stands. Byte code is left: it only names its source there."""
+    wanted = os.fsencode(path)
+    for root, _, names in os.walk(folder):
+        for name in names:
+            file = Path(root) / name
+            if (
+                name.endswith((".pyc", ".so", ".node"))
+                or file.is_symlink()
+                or file.stat().st_size > _LARGEST_REWRITTEN_BYTES
+            ):
+                continue
+            data = file.read_bytes()
+            if wanted in data and b"\0" not in data[:1024]:
+                yield str(file.relative_to(folder))
+
+
+def _rewrite(file: Path, old: str, new: str) -> None:
+    if file.is_symlink() or not file.is_file():
+        return
+    mode = file.stat().st_mode
+    file.chmod(mode | 0o200)
+    file.write_bytes(file.read_bytes().replace(os.fsencode(old), os.fsencode(new)))
+    file.chmod(mode)
+
+
+def added_tops(before: Snapshot, after: Iterable[str]) -> list[str]:
     """The topmost folders and files that are there now and were not before."""
     known = {"", *(parent for path in before for parent in _folders(path))}
     return sorted({_top(path, known) for path in after if path not in before})
+
+
+def remove_added(checkout: Path, before: Snapshot) -> None:
+    """Take away what a setup added, before another one is tried."""
+    for path in added_tops(before, take_snapshot(checkout)):
+        if _is_folder(checkout / path):
+            shutil.rmtree(checkout / path, ignore_errors=True)
+        else:
+            (checkout / path).unlink(missing_ok=True)
 
 
 def _folders(path: str) -> list[str]:

@@ -41,6 +41,9 @@ _REQUIRED = {
     "agents": ("harness", f"set one of: {', '.join(ROWS)}"),
     "workflows": ("phases", 'set phases = ["06-implementation"]'),
 }
+# A value that people write beside tables of names: `already_failing` in [checks] is no profile.
+_ALIASES: dict[Key, Key] = {("checks", "already_failing"): ("already_failing",)}
+_WRITTEN = {key: written for written, key in _ALIASES.items()}
 _REMEDIES = {
     "env": "list the names of variables, never their values",
     "template": "write it in upper case, like CLAUDE",
@@ -91,12 +94,13 @@ def load(start: Path, environ: Mapping[str, str], flags: Mapping[str, str] | Non
 def effective_values(effective: Effective) -> Iterator[tuple[Key, object, Source]]:
     """Each value in effect with its key and its source, in the order of the tables."""
     for key, value in _leaves((), effective.config):
-        yield key, value, effective.sources.get(key, DEFAULT)
+        yield _WRITTEN.get(key, key), value, effective.sources.get(key, DEFAULT)
 
 
 def _settled(layer: Sequence[Given], values: Mapping[Key, object]) -> Iterator[Given]:
     """The values of a layer under their full keys and in the types that are due. `agents.*` stands for all agents."""
-    found = [given._replace(key=_known_key(given, values)) for given in layer]
+    keys = [_known_key(given, values) for given in layer]
+    found = [given._replace(key=_ALIASES.get(key, key)) for given, key in zip(layer, keys, strict=True)]
     agents = dict.fromkeys(key[1] for key in [*values, *(given.key for given in found)] if _is_in_agent(key))
     for given in found:
         if given.value == {} and len(given.key) == 2:

@@ -35,6 +35,13 @@ class Sandbox(StrEnum):
     OFFLINE = "offline"
 
 
+class AlreadyFailing(StrEnum):
+    """What to do about checks that fail before the work begins."""
+
+    TOLERATE = "tolerate"  # only new failures reject
+    STOP = "stop"  # no agent begins on a red base
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of the file."""
 
@@ -118,3 +125,4 @@ class Config(Settings, frozen=True):
     paths: Paths = Paths()
     protect: Protect = Protect()
     phases: Mapping[str, OwnPhase] = msgspec.field(default_factory=dict)
+    already_failing: AlreadyFailing = AlreadyFailing.TOLERATE  # written in [checks], beside the tables of profiles

@@ -41,7 +41,7 @@ def _as_text(setup: Setup) -> str:
 def _next_step(setup: Setup) -> str:
     if setup.notes:
         return "Prepared. Before the first run, see below."
-    return 'Prepared. Look through both files and commit them; then: phasegate run feature "..."'
+    return "Prepared. Look through both files and commit them. Then see what the checks say: phasegate check"
 
 
 def _as_json(setup: Setup) -> str:

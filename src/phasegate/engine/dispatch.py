@@ -209,6 +209,7 @@ class _Dispatch:
     def _prepare(self) -> None:
         place = self._place
         base = self._feature_head()
+        Checker(place.project, place.package, base).expect_base()  # what no agent can mend is told before one is paid
         folders = [checkout.folder.name for checkout in place.checkouts()]
         self._record.say(f"worktree ready at {place.project.config.paths.worktrees}/{', '.join(folders)}")
         self._record(Prepared(base))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from phasegate.engine.check_plan import plan_for
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.packages import Planned as PlannedPackage
 from phasegate.engine.packages import load_documents, planned
 from phasegate.engine.project import Project
-from phasegate.engine.validation import profile_of, root_texts
+from phasegate.engine.validation import profile_of
 from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_document, read_yaml
 from phasegate.prompts.package_writer import PackagePlan, write
@@ -20,12 +21,13 @@ from phasegate.rules.feature_events import Planned
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.phase import TASKS
 from phasegate.rules.planning import plan_packages, read_guidance
-from phasegate.rules.profile import Profile, commands_of
+from phasegate.rules.profile import Profile
 from phasegate.rules.spec_annotations import read_spec
 from phasegate.rules.tasks import TaskList, parse
-from phasegate.rules.work_package import Deliverables, PackageChecks, WorkPackage
+from phasegate.rules.work_package import Deliverables, WorkPackage
 from phasegate.rules.workflow import gate_name
 from phasegate.rules.yaml_nodes import Malformed
+from phasegate.workspace.commit_log import blobs_of
 
 DOCUMENTS = ("spec.md", "plan.md", "architecture.md", "test-strategy.md")
 _MOST_PROBLEMS = 20
@@ -116,7 +118,7 @@ class Plans(NamedTuple):
         plan = PackagePlan(
             created=self.created,
             base_branch=self.branch.name,
-            commands=self._commands(profile),
+            commands=self._commands(),
             requirement_texts=requirement_texts(texts.get("spec.md", "")),
             documents=tuple(name for name in DOCUMENTS if name in texts),
             package_ids=tuple(package.work_package_id for package in packages),
@@ -136,20 +138,14 @@ class Plans(NamedTuple):
         return _as_event(planned(self.store, self.branch.slug))
 
     def _profile(self) -> Profile | None:
-        return profile_of(self.project, "", root_texts(self.project, self.branch.head()))
+        paths = blobs_of(self.project.repository, self.branch.head())
+        return profile_of(self.project, "", (path for path in paths if "/" not in path))
 
-    def _commands(self, profile: Profile | None) -> dict[str, str]:
+    def _commands(self) -> dict[str, str]:
         """The commands that our own checks will run, for the agent to try first."""
-        if profile is None:
-            return {}
-        names = root_texts(self.project, self.branch.head(), profile)
-        own = self.project.config.checks.get(profile.name)
-        configured = (
-            {name: getattr(own, name) for name in ("setup", "build", "test", "lint", "typecheck", "coverage")}
-            if own
-            else {}
-        )
-        return {name: line for name, line in commands_of(profile, names, PackageChecks(**configured)).items() if line}
+        whole = WorkPackage(work_package_id="feature", title="", feature_slug=self.branch.slug, file_scope=())
+        head = self.branch.head()
+        return {name: line for name, line in plan_for(self.project, whole, head, head).plan.commands.items() if line}
 
 
 def plan_findings(branch: Branch, commit: str) -> tuple[str, ...]:

@@ -11,13 +11,13 @@ import os
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from phasegate.files import open_folder
 from phasegate.files.durable import replace_at
-from phasegate.prompts.quick_profiles import commands_in, kind_of
 from phasegate.record.exclude import keep_out_of_git
 from phasegate.record.ground import Ground, find_ground
 from phasegate.rules.harnesses import KNOWN
 from phasegate.rules.light import Light
 from phasegate.rules.own_folders import CONFIG_FILE, OWN_FOLDERS
 from phasegate.rules.setup import Seen, config_text, first_paragraph, project_text, rows_of
+from phasegate.rules.telling_files import NAMED_IN, TITLES, kind_of_root, own_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 CONFIG, PROJECT = CONFIG_FILE, "agentd/project.md"
 _TEMPLATE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "prompts", "setup", "project.md")
 _LARGEST_README_BYTES = 20_000
+_LARGEST_MANIFEST_BYTES = 1_000_000
 _MOST_FOLDERS = 30
 
 
@@ -71,18 +72,34 @@ def _look(root: str, environ: Mapping[str, str]) -> Seen:
     with os.scandir(root) as entries:
         found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
     names = frozenset(found)
-    kind = kind_of(names)
+    kind = kind_of_root(names)
     folders = sorted(name for name, is_folder in found.items() if is_folder and not name.startswith("."))
     return Seen(
-        _printable(os.path.basename(root)),
+        _printable(_name(root, names)),
         _about(root, names),
         tuple(row.program for row in KNOWN.values() if _is_on_path(row.program, environ.get("PATH", ""))),
         frozenset(environ),
-        kind.name if kind else "",
-        kind.title if kind else "",
-        commands_in(root, names, kind) if kind else {},
+        kind,
+        TITLES[kind],
         tuple(_printable(name) for name in folders[:_MOST_FOLDERS]),
     )
+
+
+def _name(root: str, names: frozenset[str]) -> str:
+    """What the project calls itself, else its folder's name."""
+    told = (own_name(file, _text(f"{root}/{file}")) for file in NAMED_IN if file in names)
+    return next((name for name in told if name), os.path.basename(root))
+
+
+def _text(path: str) -> str:
+    """The text of a file; one that cannot be read holds nothing."""
+    try:
+        if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_MANIFEST_BYTES:
+            return ""
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _is_on_path(program: str, path: str) -> bool:

@@ -23,8 +23,3 @@ def load_profile(name: str) -> Profile:
         )
     text = (files(__package__) / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
     return msgspec.convert(loads(text), Profile)
-
-
-def all_profiles() -> tuple[Profile, ...]:
-    """Every shipped profile, in the order of detection."""
-    return tuple(load_profile(name) for name in PROFILES)

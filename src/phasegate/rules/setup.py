@@ -7,9 +7,10 @@ from phasegate.rules.light import Light
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
+PROFILES = ("rust", "go", "typescript", "python")  # those that have a table in [checks]
 _WRITES, _CRITICISES = ("plan", "implement", "archive"), ("challenge", "review")
 _NO_AGENT = """\
 # No agent program was found. Name one:
@@ -31,7 +32,6 @@ class Seen(Light):
     variables: frozenset[str]  # names of those that are set
     kind: str  # the language profile; empty: none fits
     title: str
-    commands: Mapping[str, str]
     folders: tuple[str, ...]
 
 
@@ -72,28 +72,23 @@ def _agent(program: HarnessRow, is_set: frozenset[str]) -> str:
 def _checks(seen: Seen) -> list[str]:
     if not seen.kind:
         return []
-    commands = "".join(f"# {purpose} = {_quoted(run)}\n" for purpose, run in seen.commands.items())
     head = (
-        f"# {seen.title} was detected. These are its commands. One that is set here replaces it; an empty one drops it."
+        f"# {seen.title} was detected. `phasegate check` finds the commands, tries them on a clean checkout, and says\n"
+        "# why each was chosen. One that is set here replaces what it finds; an empty one drops it.\n"
     )
-    return [f"{head}\n[checks.{seen.kind}]\n{commands}"]
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    table = f"[checks.{seen.kind}]" if seen.kind in PROFILES else f"# [checks.{seen.kind}]"
+    return [
+        f"{head}{table}\n" + "".join(f'# {purpose} = "..."\n' for purpose in ("setup", "test", "lint", "typecheck"))
+    ]
 
 
 def project_text(template: str, seen: Seen) -> str:
     """The project's description for agents. Values go in untouched, in one pass."""
-    rows = "".join(f"| {purpose} | `{run}` |\n" for purpose, run in seen.commands.items())
     values = {
         "name": seen.name,
         "about": seen.about or "<!-- What is this project, and for whom? -->",
         "language": seen.title or "<!-- Which language, which versions? -->",
-        "commands": f"| for | command |\n|---|---|\n{rows.rstrip()}"
-        if rows
-        else "<!-- How is it built and tested? -->",
+        "commands": "<!-- How is it built and tested? `phasegate check` shows what it found. -->",
         "folders": "\n".join(f"- `{folder}/`" for folder in seen.folders) or "<!-- What lies where? -->",
     }
     return template.format_map(values)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from phasegate.git import git
+from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.remembered import git_about
-from phasegate.workspace.repository import Repository
+from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.tree_diff import RAW, tree_entries
 
 LARGEST_DIFF_BYTES = 4_000_000
@@ -63,3 +64,20 @@ def commits_naming(repository: Repository, words: str, tip: str, since: str | No
     shown = git(repository.place(), "log", "-z", *options, tip, *([f"^{since}"] if since else []), "--").stdout
     entries = [entry.partition("\n") for entry in shown.decode(errors="replace").split("\0") if entry.strip()]
     return [Logged(commit, message.strip()) for commit, _, message in entries]
+
+
+def person_commit(repository: Repository, start: str, slug: str) -> str | None:
+    """The newest commit back from `start` that a branch of the person's has: no agent of this feature wrote it.
+
+    None where no branch but the feature's own leads there.
+    """
+    own, prefix = f"{BRANCHES}feat/{slug}", f"{BRANCHES}feat/{slug}-"
+    refs = read_refs(repository, BRANCHES)
+    theirs = [commit for name, commit in refs.items() if name != own and not name.startswith(prefix)]
+    asked = "".join(f"{line}\n" for line in (start, *(f"^{commit}" for commit in dict.fromkeys(theirs)))).encode()
+    listed = git(repository.place(), "rev-list", "--first-parent", "--parents", "--stdin", stdin=asked).stdout
+    lines = listed.decode().split("\n")[:-1]
+    if not lines:
+        return start
+    parents = lines[-1].split()[1:]
+    return parents[0] if parents else None

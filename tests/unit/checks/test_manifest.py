@@ -9,13 +9,28 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from phasegate.checks.commands import Bench
 from phasegate.checks.evidence import Check, Evidence, Outcome
-from phasegate.checks.manifest import Work, gather_evidence, take_baseline
-from phasegate.checks.plan import Command, Ran
+from phasegate.checks.manifest import Work, gather_evidence
+from phasegate.checks.plan import Candidate, Command, Ran
 from phasegate.checks.secrets import Added
+from phasegate.checks.setting_up import SetupPlace
 from phasegate.checks.setup_cache import SetupCache
+from phasegate.checks.test_count import Collected
 from phasegate.rules.retry import Fault
-from support.checkout import PYTEST, SOURCE, TESTS, commit, git, plan, repository, run_plainly, work_since, write
+from support.checkout import (
+    PYTEST,
+    SOURCE,
+    TESTS,
+    commit,
+    git,
+    plan,
+    repository,
+    run_plainly,
+    take_baseline,
+    work_since,
+    write,
+)
 
 GOOD = {"calc.py": SOURCE, "test_calc.py": TESTS}
 QUICK = "echo '1 passed in 0.01s'"  # in place of a test run, where the question is another
@@ -377,18 +392,23 @@ def test_old_failures_are_told_from_new_ones_and_still_reject(tmp_path: Path) ->
 
 
 @pytest.mark.demand("D8.j")
-def test_a_person_can_accept_old_failures_but_never_new_ones(tmp_path: Path) -> None:
+def test_old_failures_are_tolerated_by_default_but_never_new_ones(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repo", {"test_old.py": RED})
     base = git(folder, "rev-parse", "HEAD")
     baseline = take_baseline(plan(), folder, run_plainly)
-    accepting = plan(accept_already_failing=True)
+    tolerating, strict = plan(), plan(tolerates_old_failures=False)
     write(folder, GOOD)
     commit(folder, "WP01: Add")
-    assert not gather_evidence(accepting, work_since(folder, base), run_plainly).passed
-    assert gather_evidence(accepting, work_since(folder, base), run_plainly, baseline).passed
+    assert not gather_evidence(tolerating, work_since(folder, base), run_plainly).passed
+    assert not gather_evidence(strict, work_since(folder, base), run_plainly, baseline).passed
+    evidence = gather_evidence(tolerating, work_since(folder, base), run_plainly, baseline)
+    assert evidence.passed
+    test = evidence.check("test")
+    assert test is not None
+    assert "already failing before the work began: test_old.py::test_red" in test.notes
     write(folder, {"test_new.py": RED})
     commit(folder, "WP01: Break")
-    assert not gather_evidence(accepting, work_since(folder, base), run_plainly, baseline).passed
+    assert not gather_evidence(tolerating, work_since(folder, base), run_plainly, baseline).passed
 
 
 @pytest.mark.demand("D8.j")
@@ -400,7 +420,42 @@ def test_a_linter_that_failed_before_says_what_is_new(tmp_path: Path) -> None:
     write(folder, {**GOOD, "old.txt": "old.txt:9: bad\n", "new.txt": "new.txt:1: worse\n"})
     commit(folder, "WP01: Add")
     failure = only_failure(gather_evidence(linting, work_since(folder, base), run_plainly, baseline))
-    assert failure.notes == ("already failing before the work began", "not in its output then: new.txt:1: worse")
+    assert failure.notes == ("already failing before the work began", "new: new.txt:#: worse")
+
+
+@pytest.mark.demand("D8.j")
+def test_findings_of_before_do_not_reject_and_one_more_of_the_same_does(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repo", {"old.txt": "old.txt:7: bad\nold.txt:8: worse\nFound 2 errors.\n"})
+    base = git(folder, "rev-parse", "HEAD")
+    linting = plan(commands={"test": QUICK, "lint": "cat *.txt; exit 1"})
+    baseline = take_baseline(linting, folder, run_plainly)
+    write(folder, {**GOOD, "old.txt": "old.txt:9: bad\nFound 1 error.\n"})
+    commit(folder, "WP01: Mend one of two")
+    evidence = gather_evidence(linting, work_since(folder, base), run_plainly, baseline)
+    assert evidence.passed, evidence.failures
+    lint = evidence.check("lint")
+    assert lint is not None
+    assert "already failing before the work began: old.txt:#: bad" in lint.notes
+    write(folder, {"old.txt": "old.txt:9: bad\nold.txt:30: bad\nFound 2 errors.\n"})
+    commit(folder, "WP01: The same again, elsewhere")
+    assert not gather_evidence(linting, work_since(folder, base), run_plainly, baseline).passed
+
+
+@pytest.mark.demand("D8.j")
+def test_a_linter_that_cannot_be_run_is_not_held_against_the_work_and_one_that_vanished_is(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repo", {"README.md": "x\n"})
+    base = git(folder, "rev-parse", "HEAD")
+    linting = plan(commands={"test": QUICK, "lint": "no-such-linter ."})
+    baseline = take_baseline(linting, folder, run_plainly)
+    write(folder, GOOD)
+    commit(folder, "WP01: Add")
+    evidence = gather_evidence(linting, work_since(folder, base), run_plainly, baseline)
+    lint = evidence.check("lint")
+    assert lint is not None
+    assert (evidence.passed, lint.outcome) == (True, Outcome.NOT_ASKED)
+    assert not gather_evidence(
+        linting, work_since(folder, base), run_plainly, take_baseline(plan(), folder, run_plainly)
+    ).passed
 
 
 @pytest.mark.demand("D8.j")
@@ -428,33 +483,57 @@ def test_programs_that_the_setup_installed_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.demand("D8.h")
-def test_a_setup_runs_once_for_the_same_lock_files_and_command(tmp_path: Path) -> None:
+def test_a_setup_of_the_base_is_used_again_and_an_agents_tree_never_fills_the_cache(tmp_path: Path) -> None:
     log = tmp_path / "log"
     commands = {
         "setup": f"echo ran >> {log}; mkdir .venv; echo made > .venv/made",
         "test": f"cat .venv/made && {QUICK}",
     }
-    cache = SetupCache(tmp_path / "cache")
-    work = done(tmp_path, {**GOOD, "uv.lock": "1\n", ".gitignore": ".venv/\n__pycache__/\n"})
+    kept = SetupPlace(SetupCache(tmp_path / "cache"), "key-of-the-base")
+    work = done(tmp_path, {**GOOD, ".gitignore": ".venv/\n__pycache__/\n"})
     folder = work.checkout
 
-    def runs(setup: str = commands["setup"]) -> int:
+    def runs(kept: SetupPlace | None = kept) -> int:
         git(folder, "clean", "-xdfq")
-        evidence = gather_evidence(plan(commands={**commands, "setup": setup}), work, run_plainly, None, cache)
+        evidence = gather_evidence(plan(commands=commands), work, run_plainly, None, kept)
         assert evidence.passed, evidence.failures
         return len(log.read_text().splitlines())
 
     assert runs() == 1
     assert runs() == 2, "a tree that an agent wrote must not fill the cache"
     git(folder, "clean", "-xdfq")
-    take_baseline(plan(commands=commands), folder, run_plainly, cache)
+    take_baseline(plan(commands=commands), folder, run_plainly, kept._replace(fills=True))
     assert runs() == 3
     assert runs() == 3
-    assert runs(commands["setup"] + "; true") == 4
-    write(folder, {"uv.lock": "2\n"})
-    commit(folder, "WP01: Lock")
-    work = work_since(folder, git(folder, "rev-list", "--max-parents=0", "HEAD"))
-    assert runs() == 5
+    assert runs(kept._replace(key="of-another-base")) == 4
+    assert runs(None) == 5
+
+
+@pytest.mark.demand("R1.d")
+def test_a_setup_that_fails_or_leaves_no_test_to_be_found_is_followed_by_the_next(tmp_path: Path) -> None:
+    """The second one installs, and what it left would break the third if it stayed."""
+    refusing = "import pathlib\nassert not pathlib.Path('left').exists()\n" + TESTS
+    work = done(tmp_path, {**GOOD, "test_calc.py": refusing})
+    setups = (Candidate("exit 3", "a lock"), Candidate("touch left", "a group"), Candidate("touch good", "an extra"))
+    evidence = run_for_real(work, setups=setups, test_functions=1)
+    assert evidence.passed, evidence.failures
+    setup = evidence.check("setup")
+    assert setup is not None
+    assert setup.argv[-1] == "touch good"
+    assert setup.notes[0] == "chosen for: an extra"
+    assert "a lock: exit status 3" in setup.notes[1]
+    assert "a group: 0 tests found, 1 errors" in setup.notes[2]
+
+
+@pytest.mark.demand("R1.e")
+def test_of_setups_that_find_far_too_few_tests_the_best_is_taken(tmp_path: Path) -> None:
+    work = done(tmp_path)
+    setups = (Candidate("touch first", "a lock"), Candidate("exit 1", "a group"))
+    bench = Bench(plan(setups=setups, test_functions=900), work.checkout, run_plainly)
+    assert [check.name for check in bench.checks() if check.outcome is Outcome.FAILED] == []
+    assert bench.set_up is not None
+    assert bench.set_up.found == Collected(1, 0)
+    assert (work.checkout / "first").exists(), "set up once more, after the last try"
 
 
 @pytest.mark.demand("D8.h")

@@ -8,10 +8,10 @@ import pytest
 
 from phasegate.errors import ConfigError
 from phasegate.prompts.package_writer import PackagePlan, write
-from phasegate.prompts.profiles import all_profiles, load_profile
-from phasegate.rules.profile import commands_of, detect, files_asked
+from phasegate.prompts.profiles import load_profile
 from phasegate.rules.scope import LITTER, LOCK_FILES
-from phasegate.rules.work_package import PROFILES, PackageChecks
+from phasegate.rules.telling_files import kind_of_root
+from phasegate.rules.work_package import PROFILES
 from support.packages import login_plan, minimal
 
 # The Rust section of the dispatch specification, word for word.
@@ -103,8 +103,7 @@ def test_every_profile_adds_layout_constraints_commands_and_style(name: str) -> 
     ],
 )
 def test_the_profile_is_told_by_the_files_at_the_root(files: list[str], expected: str | None) -> None:
-    found = detect(all_profiles(), files)
-    assert (found.name if found else None) == expected
+    assert (kind_of_root(files) or None) == expected
 
 
 def test_an_unknown_profile_is_an_error_with_a_suggestion() -> None:
@@ -112,71 +111,8 @@ def test_an_unknown_profile_is_an_error_with_a_suggestion() -> None:
         load_profile("pyhton")
 
 
-@pytest.mark.demand("D8.i")
-def test_only_commands_that_the_project_has_are_asked_for() -> None:
-    profile = load_profile("typescript")
-    scripts = '{"scripts": {"test": "vitest run", "lint": ""}}'
-    root = {"package.json": scripts, "package-lock.json": ""}
-    assert files_asked(profile) == {"package.json"}
-    assert commands_of(profile, root, PackageChecks()) == {
-        "setup": "npm ci",
-        "test": "npm run test",
-        "coverage": "npm run test -- --coverage",
-    }
-    assert "typecheck" in commands_of(profile, {**root, "tsconfig.json": ""}, PackageChecks())
-
-
-@pytest.mark.demand("D8.i")
-def test_a_package_s_own_commands_come_first_and_an_empty_one_stays_empty() -> None:
-    root = {"pyproject.toml": "[tool.ruff]\nline-length = 100\n[tool.mypy]\nstrict = true\n"}
-    profile = load_profile("python")
-    assert commands_of(profile, root, PackageChecks())["lint"] == "ruff check ."
-    found = commands_of(profile, root, PackageChecks(lint="", test="make test"))
-    assert (found["lint"], found["test"], found["typecheck"]) == ("", "make test", "mypy .")
-    assert commands_of(None, root, PackageChecks(test="make test")) == {"test": "make test"}
-    assert commands_of(None, root, PackageChecks()) == {}
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"scripts": []}', "[" * 100_000, '{"scripts": {"lint": null}}'])
-def test_a_file_that_cannot_be_read_has_no_commands(text: str) -> None:
-    assert "lint" not in commands_of(load_profile("typescript"), {"package.json": text}, PackageChecks())
-
-
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_profile_knows_its_reports_tests_and_litter(name: str) -> None:
     profile = load_profile(name)
     assert profile.coverage_reports
-    assert profile.test
     assert set(profile.litter) & set(LITTER) or name == "go"
-
-
-BUILDABLE = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "x"\n'
-
-
-@pytest.mark.demand("D8.h", "D8.i")
-@pytest.mark.parametrize(
-    ("root", "installs"),
-    [
-        ({}, ""),
-        ({"pyproject.toml": BUILDABLE}, ""),
-        ({"pyproject.toml": BUILDABLE + "dependencies = []\n"}, ""),
-        ({"pyproject.toml": BUILDABLE, "requirements.txt": "# none yet\n\n"}, ""),
-        ({"pyproject.toml": BUILDABLE + 'dependencies = ["click"]\n'}, "-e ."),
-        ({"pyproject.toml": BUILDABLE + 'dynamic = ["dependencies"]\n'}, "-e ."),
-        ({"pyproject.toml": BUILDABLE + '[project.optional-dependencies]\ntest = ["pytest"]\n'}, "-e '.[test]'"),
-        ({"pyproject.toml": BUILDABLE + "[project.optional-dependencies]\ntest = []\n"}, ""),
-        ({"requirements.txt": "# pinned\nclick==8.1\n"}, "-r requirements.txt"),
-        ({"setup.py": ""}, "-e ."),
-    ],
-)
-def test_a_python_project_that_declares_no_dependencies_needs_no_setup(root: dict[str, str], installs: str) -> None:
-    profile = load_profile("python")
-    assert set(root) - {"setup.py"} <= files_asked(profile)
-    found = commands_of(profile, root, PackageChecks()).get("setup", "")
-    assert found.partition("pip install -q ")[2] == installs
-
-
-def test_the_tests_of_a_python_project_find_its_src_folder() -> None:
-    profile = load_profile("python")
-    assert commands_of(profile, {"src": ""}, PackageChecks())["test"] == "PYTHONPATH=src python3 -m pytest -q"
-    assert commands_of(profile, {"tests": ""}, PackageChecks())["test"] == "python3 -m pytest -q"

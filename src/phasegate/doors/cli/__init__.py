@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "audit": ("audit", "audit", "Show the audit trails, and verify that nothing in them was changed."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "cancel": ("workflow", "cancel", "End the workflow without a merge; its branches are kept."),
+    "check": ("check", "check", "Set the project up and run all checks on the base, without an agent."),
     "complete": ("workflow", "complete", "Archive the feature and merge it, after its last gate."),
     "completion": ("completion", "completion", "Print the completion script for bash, zsh or fish."),
     "config": ("config", "config", "Show the configuration in effect, and where each value comes from."),
@@ -58,7 +59,7 @@ SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch"),
     "Look": ("next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
-    "Set up": ("agents", "config", "hook", "scope", "completion"),
+    "Set up": ("check", "agents", "config", "hook", "scope", "completion"),
 }
 TOOLS = "Tools for those who write prompts, specifications and agents"
 

@@ -1,0 +1,142 @@
+"""The setup of a checkout: the kept result where there is one, else the first candidate after which tests are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.checks.evidence import Check, Outcome, not_asked, passed
+from phasegate.checks.excerpt import excerpt, one_line
+from phasegate.checks.plan import Candidate, Plan, Purpose, Ran
+from phasegate.checks.setup_cache import KeptSetup, SetupCache, remove_added
+from phasegate.checks.snapshot import Snapshot
+from phasegate.checks.test_count import Collected, collecting, read_collected
+from phasegate.rules.retry import Fault
+
+MOST_TRIES = 12
+
+
+class SetupPlace(NamedTuple):
+    """The cache, and the name under which the result of this checkout's base lies there."""
+
+    cache: SetupCache
+    key: str
+    fills: bool = False  # this tree is the base itself, which no agent wrote
+
+
+class SetUp(NamedTuple):
+    """What came of it. `found` says how many tests the runner collects, where it was asked."""
+
+    check: Check
+    candidate: Candidate
+    found: Collected | None = None
+    is_kept: bool = False
+
+
+class _Try(NamedTuple):
+    place: int
+    candidate: Candidate
+    check: Check
+    found: Collected | None
+
+    @property
+    def worth(self) -> tuple[bool, int, int]:
+        installed = self.check.outcome is not Outcome.FAILED
+        return installed, self.found.tests if self.found else 0, -self.place
+
+
+class SetupGround(NamedTuple):
+    """What a setup works on."""
+
+    plan: Plan
+    checkout: Path
+    before: Snapshot
+    run: Callable[[str, str], Ran]  # purpose, command line
+    judge: Callable[[str, str, Ran], Check]
+
+
+def set_up(ground: SetupGround, kept: SetupPlace | None) -> SetUp:
+    """Set a checkout up. What fails, and what leaves no test to be found, is followed by the next candidate."""
+    candidates = ground.plan.setups or (Candidate(ground.plan.commands.get(Purpose.SETUP, "")),)
+    if kept is not None and (entry := kept.cache.restore(kept.key, ground.checkout)) is not None:
+        return _from_cache(candidates, entry)
+    tries: list[_Try] = []
+    for place, candidate in enumerate(candidates[:MOST_TRIES]):
+        if tries:
+            remove_added(ground.checkout, ground.before)
+        tries.append(_tried(ground, place, candidate))
+        if _is_good(tries[-1], ground.plan) or _is_hopeless(tries[-1]):
+            break
+    best = _best(ground, tries)
+    if best.check.outcome is not Outcome.FAILED and kept is not None and kept.fills:
+        about = KeptSetup(
+            best.candidate.run, best.check.summary, "", notes=best.check.notes, duration_s=best.check.duration_s or 0.0
+        )
+        kept.cache.keep(kept.key, ground.checkout, ground.before, about)
+    return SetUp(best.check, best.candidate, best.found)
+
+
+def _from_cache(candidates: tuple[Candidate, ...], entry: KeptSetup) -> SetUp:
+    candidate = next((one for one in candidates if one.run == entry.run), Candidate(entry.run))
+    if not candidate.run:
+        return SetUp(not_asked(Purpose.SETUP, entry.summary), candidate, is_kept=True)
+    check = passed(Purpose.SETUP, "taken from the cache", [f"command: {candidate.run}", *entry.notes])
+    return SetUp(check, candidate, is_kept=True)
+
+
+def _tried(ground: SetupGround, place: int, candidate: Candidate) -> _Try:
+    if candidate.run:
+        check = ground.judge(Purpose.SETUP, candidate.run, ground.run(Purpose.SETUP, candidate.run))
+    else:
+        check = not_asked(Purpose.SETUP, candidate.why or "the project has no such command")
+    if candidate.why and candidate.run:
+        check = msgspec.structs.replace(check, notes=(*check.notes, f"chosen for: {candidate.why}"))
+    if check.outcome is Outcome.FAILED:
+        return _Try(place, candidate, check, None)
+    return _Try(place, candidate, check, _collected(ground, candidate))
+
+
+def _collected(ground: SetupGround, candidate: Candidate) -> Collected | None:
+    line = collecting(candidate.test or ground.plan.commands.get(Purpose.TEST, ""))
+    if not line or not ground.plan.test_functions:
+        return None  # nothing to be found, or nobody to ask
+    ran = ground.run("collect", line)
+    return read_collected(ran) or Collected(0, 1)
+
+
+def _is_good(one: _Try, plan: Plan) -> bool:
+    if one.check.outcome is Outcome.FAILED:
+        return False
+    return one.found is None or one.found.is_enough_for(plan.test_functions)
+
+
+def _is_hopeless(one: _Try) -> bool:
+    """Without a network the next candidate would fail as well."""
+    return one.check.outcome is Outcome.FAILED and one.check.fault in (Fault.NETWORK, Fault.RATE_LIMIT)
+
+
+def _best(ground: SetupGround, tries: list[_Try]) -> _Try:
+    """The last try where it is good; else the one that finds most tests, set up once more if others came after it."""
+    best = max(tries, key=lambda one: one.worth)
+    others = [one for one in tries if one is not best]
+    if best is not tries[-1]:
+        remove_added(ground.checkout, ground.before)
+        if best.check.outcome is not Outcome.FAILED and best.candidate.run:
+            ground.run(Purpose.SETUP, best.candidate.run)
+    notes = (*best.check.notes, *(_told(one) for one in others))
+    return best._replace(check=msgspec.structs.replace(best.check, notes=notes))
+
+
+def _told(one: _Try) -> str:
+    what = (
+        one.check.summary
+        if one.check.outcome is Outcome.FAILED
+        else f"{one.found.tests} tests found, {one.found.errors} errors"
+        if one.found
+        else ""
+    )
+    last = excerpt(one.check.excerpt).strip().rpartition("\n")[2] if one.check.outcome is Outcome.FAILED else ""
+    return one_line(f"also tried, for {one.candidate.why or one.candidate.run}: {what} {last}".strip(), 400)

@@ -1,0 +1,116 @@
+"""`phasegate check`: the setup and all checks on the base, in a clean checkout, without an agent."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Self
+
+import click
+
+from phasegate.doors.cli.render import json_option, printable, say, show
+from phasegate.engine.base_check import BaseReport, CheckedRow, check_branch, rows_of_report
+from phasegate.engine.dispatch import current_branch
+from phasegate.engine.project import Project, open_project
+
+REDRAW_EVERY_S = 0.5
+
+
+@click.command()
+@click.option("--anew", is_flag=True, help="Run everything again, also what is known of this commit.")
+@json_option
+def check(anew: bool, as_json: bool) -> int:
+    """Set the project up and run all checks on the base, without an agent.
+
+    The base is the commit of the branch that you have checked out; what is not committed is not seen. Each command runs
+    in a clean checkout and in the cage. Shown are the command, why it was chosen, what came of it, how many tests ran,
+    how long it took, and the file with its whole output. `run` and `dispatch` use the same result, and compare later
+    failures with it. Exit 0: all passed. Exit 1: something failed.
+
+    \b
+    Examples:
+      phasegate check
+      phasegate check --anew --json
+    """
+    project = open_project(Path.cwd())
+    with _Progress() as progress:
+        report = check_branch(project, current_branch(project), progress.hear, anew=anew)
+    show(_as_data(project, report), "\n".join(_as_text(project, report)), as_json)
+    return 1 if report.failures else 0
+
+
+class _Progress:
+    """What runs now, and for how long: one line on a terminal, a line a command elsewhere."""
+
+    def __init__(self) -> None:
+        self._is_live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._ended, self._ticker = Event(), Thread(target=self._tick, daemon=True)
+        self._what, self._since_s = "", 0.0
+
+    def __enter__(self) -> Self:
+        if self._is_live:
+            self._ticker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._is_live:
+            self._ticker.join()
+            sys.stderr.write("\r\x1b[2K")
+
+    def hear(self, purpose: str, line: str) -> None:
+        self._what, self._since_s = purpose, time.monotonic()
+        if not self._is_live:
+            say(f"{purpose}: {printable(line)}", err=True)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(REDRAW_EVERY_S):
+            if self._what:
+                seconds = int(time.monotonic() - self._since_s)
+                sys.stderr.write(f"\r\x1b[2K{self._what} running, {seconds // 60}:{seconds % 60:02d}")
+                sys.stderr.flush()
+
+
+def _as_text(project: Project, report: BaseReport) -> Iterator[str]:
+    kind = f", {report.profile}" if report.profile else ""
+    yield f"{printable(report.name or project.root.name)}{kind}, at {report.commit[:12]}"
+    rows = rows_of_report(report)
+    for row in rows:
+        yield from _told(row)
+    yield from (f"note: {printable(note)}" for note in report.notes)
+    failing = [row.name for row in rows if row.is_failed]
+    if failing:
+        policy = project.config.already_failing
+        meaning = "new failures reject, these do not" if policy == "tolerate" else "no agent begins before they pass"
+        yield f'failing: {", ".join(failing)} (already_failing = "{policy}" in [checks]: {meaning})'
+    yield f"whole output: {printable(os.path.relpath(report.logs, project.root))}"
+
+
+def _told(row: CheckedRow) -> Iterator[str]:
+    time_taken = f" ({row.duration_s:.1f} s)" if row.duration_s is not None else ""
+    yield f"{row.name}: {row.outcome}{time_taken} - {printable(row.summary)}"
+    if not row.is_asked:
+        return
+    if row.command:
+        yield f"  {printable(row.command)}" + (f"  [{printable(row.why)}]" if row.why else "")
+    yield from (f"  {printable(note)}" for note in row.notes if not note.startswith(("chosen for", "command:")))
+    if row.is_failed:
+        yield from (f"  | {printable(line)}" for line in row.output)
+        yield f"  what to do: {printable(row.remedy)}"
+
+
+def _as_data(project: Project, report: BaseReport) -> dict[str, object]:
+    return {
+        "commit": report.commit,
+        "profile": report.profile,
+        "name": report.name,
+        "already_failing": project.config.already_failing,
+        "passed": not report.failures,
+        "checks": [row._asdict() for row in rows_of_report(report)],
+        "notes": report.notes,
+        "logs": report.logs,
+    }

@@ -1,0 +1,66 @@
+"""What detection says about a project: candidates for its setup, and its check commands, each with the reason."""
+
+from __future__ import annotations
+
+from phasegate.rules.light import Light
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class FoundCommand(Light):
+    """A command line, and what in the project speaks for it."""
+
+    run: str
+    why: str
+
+
+class SetupCandidate(Light):
+    """A way to set a project up. `builds` says that it compiles sources: its result holds for one tree only."""
+
+    run: str  # empty: nothing is to be installed
+    why: str
+    test: FoundCommand | None = None  # a test command that goes with this setup alone
+    builds: bool = False
+
+
+class Detected(Light):
+    """One root of a repository: what it is, and how it is set up and checked."""
+
+    profile: str
+    name: str  # the project's own
+    setups: tuple[SetupCandidate, ...]
+    commands: Mapping[str, FoundCommand]  # by purpose, without the setup
+    notes: tuple[str, ...] = ()  # what is installed beside, what is missing
+    root: str = ""  # its folder; empty: the repository's
+
+
+class Machine(Light):
+    """What detection must know about the machine: programs on the PATH, versions of Python by name."""
+
+    programs: frozenset[str] = frozenset()
+    pythons: Mapping[str, tuple[int, int]] = {}
+
+    def has(self, program: str) -> bool:
+        return program in self.programs
+
+
+# The programs that detection asks about.
+PROGRAMS = (
+    "uv",
+    "poetry",
+    "pdm",
+    "npm",
+    "pnpm",
+    "yarn",
+    "bun",
+    "corepack",
+    "mvn",
+    "gradle",
+    "just",
+    "task",
+    "cmake",
+    "golangci-lint",
+)
+PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(15, 7, -1)))
