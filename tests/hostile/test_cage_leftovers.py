@@ -15,6 +15,7 @@ import pytest
 from phasegate.cage import sweep
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
+from phasegate.cage.request import Outcome
 from support.caged import (
     ALL_LEVELS,
     SANDBOXED,
@@ -103,11 +104,21 @@ def test_the_control_something_outlives_a_careless_start(room: Room, name: str) 
         kill_all_with(room.token)
 
 
+def run_until_it_begins(room: Room, level: Level, name: str) -> Outcome:
+    """One that hangs gets little time; on a loaded machine, so much that it has begun within it."""
+    timeout_s = 4.0 if name in HANGING else 60.0
+    while True:
+        outcome = Job(room.request(payload(name), level, timeout_s=timeout_s)).run()
+        if (room.worktree / "work").exists() or timeout_s > 60.0:
+            return outcome
+        timeout_s *= 4
+
+
 @pytest.mark.demand("D9.c")
 @every_level
 @pytest.mark.parametrize("name", MISBEHAVIOURS)
 def test_no_process_outlives_its_job(room: Room, level: Level, name: str) -> None:
-    outcome = Job(room.request(payload(name), level, timeout_s=4.0 if name in HANGING else 60.0)).run()
+    outcome = run_until_it_begins(room, level, name)
     assert processes_with(room.token) == []
     assert "chains" not in name or not eventually((room.worktree / "end of the chain").exists, 1.0)
     assert (room.worktree / "work").read_text() == "done"

@@ -31,7 +31,8 @@ pytestmark = pytest.mark.skipif(
 )
 every_level = pytest.mark.parametrize("level", ALL_LEVELS)
 TIMEOUT_S = 4.0
-LATE_S = 8.0  # a loaded machine may be late, never early; what nobody stops lives for 30 seconds and more
+TIMEOUTS_S = (TIMEOUT_S, 16.0, 64.0)  # the shortest in which all three processes are up before they are told to stop
+LATE_S = 60.0  # a loaded machine may be late, never early; what nobody stops lives for two minutes and more
 
 # Three processes, one of them detached; each notes when it is told to stop, and every 10 ms that it lives.
 WATCHED = """
@@ -41,8 +42,8 @@ WATCHED = """
             pathlib.Path(name + ".told").write_text(str(time.monotonic()))
         signal.signal(15, note)
         heart = os.open(name + ".alive", os.O_WRONLY | os.O_CREAT)
-        pathlib.Path(name + ".ready").touch()
-        for _ in range(3000):
+        pathlib.Path(name + ".ready").write_text(str(time.monotonic()))
+        for _ in range(12000):
             os.pwrite(heart, f"{time.monotonic():020.6f}".encode(), 0)
             time.sleep(0.01)
     if not os.fork():
@@ -70,6 +71,12 @@ def moments(room: Room, kind: str) -> list[float]:
     return [float((room.worktree / f"{name}.{kind}").read_text()) for name in NAMES]
 
 
+def all_were_ready(room: Room, before_s: float) -> bool:
+    """Whether the watched had all begun by then, in this run."""
+    begun = [room.worktree / f"{name}.ready" for name in NAMES]
+    return all(path.exists() for path in begun) and max(moments(room, "ready")) < before_s
+
+
 def all_between(moments_s: list[float], first_s: float, last_s: float) -> bool:
     return all(first_s <= moment_s <= last_s for moment_s in moments_s)
 
@@ -77,14 +84,17 @@ def all_between(moments_s: list[float], first_s: float, last_s: float) -> bool:
 @pytest.mark.demand("D9.a", "D9.b", "D9.c", "D9.f")
 @every_level
 def test_everybody_is_told_at_nine_tenths_and_killed_at_the_end(room: Room, level: Level) -> None:
-    started_s = time.monotonic()
-    outcome = Job(room.request(WATCHED, level, timeout_s=TIMEOUT_S)).run()
-    told_s, end_s = started_s + 0.9 * TIMEOUT_S, started_s + TIMEOUT_S
+    for timeout_s in TIMEOUTS_S:
+        started_s = time.monotonic()
+        outcome = Job(room.request(WATCHED, level, timeout_s=timeout_s)).run()
+        if all_were_ready(room, started_s + 0.9 * timeout_s):
+            break
+    told_s, end_s = started_s + 0.9 * timeout_s, started_s + timeout_s
     assert all_between(moments(room, "told"), told_s, end_s + LATE_S)
-    assert all_between(moments(room, "alive"), told_s - 0.5, end_s + LATE_S)
+    assert all_between(moments(room, "alive"), started_s, end_s + LATE_S)
     assert (outcome.told_to_stop, outcome.timed_out, outcome.signal) == (True, True, signal.SIGKILL)
     assert outcome.stdout.text == "partial\n"
-    assert TIMEOUT_S <= outcome.duration_s <= TIMEOUT_S + LATE_S
+    assert timeout_s <= outcome.duration_s <= timeout_s + LATE_S
     assert not processes_with(room.token)
 
 
@@ -130,7 +140,7 @@ def test_a_wall_clock_that_jumps_changes_nothing(room: Room, monkeypatch: pytest
     is_over = time.time() > careless_deadline_s  # the control: a deadline by this clock is an hour off
     assert is_over == (jump_s > 0)
     started_s = time.monotonic()
-    outcome = Job(room.program(("sleep", "60"), Level.NONE, timeout_s=1.0)).run()
+    outcome = Job(room.program(("sleep", "600"), Level.NONE, timeout_s=1.0)).run()
     assert outcome.told_to_stop
     assert 0.9 <= time.monotonic() - started_s <= 0.9 + LATE_S
 
@@ -138,20 +148,20 @@ def test_a_wall_clock_that_jumps_changes_nothing(room: Room, monkeypatch: pytest
 @every_level
 def test_the_time_runs_out_also_while_we_are_stopped(room: Room, level: Level) -> None:
     """The warden keeps the time, so a busy or suspended orchestrator gives its agents no extra."""
-    started_s = time.monotonic()
-    process = start_orchestrator(room, room.request(WATCHED, level, timeout_s=TIMEOUT_S))
-    with process:
-        process.send_signal(signal.SIGSTOP)
-        assert eventually(lambda: not processes_with(room.token) or room_is_late(started_s))
-        process.send_signal(signal.SIGCONT)
-        output, _ = process.communicate()
-    assert all_between(moments(room, "told"), started_s + 0.9 * TIMEOUT_S, started_s + TIMEOUT_S + LATE_S)
-    assert all_between(moments(room, "alive"), started_s, min(moments(room, "told")) + 0.1 * TIMEOUT_S + LATE_S)
+    for timeout_s in TIMEOUTS_S:
+        (room.worktree / "daemon").unlink(missing_ok=True)
+        started_s = time.monotonic()
+        with start_orchestrator(room, room.request(WATCHED, level, timeout_s=timeout_s)) as process:
+            process.send_signal(signal.SIGSTOP)
+            gone = eventually(lambda: not processes_with(room.token), within_s=timeout_s + 2 * LATE_S)
+            process.send_signal(signal.SIGCONT)
+            output, _ = process.communicate()
+        if all_were_ready(room, started_s + 0.9 * timeout_s):
+            break
+    assert gone, "control: nobody but the warden could have ended them"
+    assert all_between(moments(room, "told"), started_s + 0.9 * timeout_s, started_s + timeout_s + LATE_S)
+    assert all_between(moments(room, "alive"), started_s, min(moments(room, "told")) + 0.1 * timeout_s + LATE_S)
     assert b"timed_out=True" in output
-
-
-def room_is_late(started_s: float) -> bool:
-    return time.monotonic() > started_s + TIMEOUT_S + 2 * LATE_S
 
 
 @every_level
@@ -162,7 +172,7 @@ def test_a_job_without_end_gets_no_more_than_its_time_whatever_it_forks(room: Ro
         signal.signal(15, signal.SIG_IGN)
         pathlib.Path("work").touch()
         begun = time.monotonic()
-        while time.monotonic() - begun < 20:
+        while time.monotonic() - begun < 120:
             if not os.fork():
                 os.setsid()
                 time.sleep(0.2)

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tools.without_bubblewrap import linked_without
 
 from phasegate.rules.work_package import State
 from support.dispatch_project import FEATURE, FILES, SLUG, DispatchProject, Step, approves, make_project, package, turn
@@ -129,14 +130,9 @@ def test_a_person_s_own_edit_meanwhile_blocks_with_words_that_say_so(tmp_path: P
 @pytest.mark.demand("D6.f", "D6.g")
 def test_a_machine_without_bubblewrap_says_so_and_finds_the_violation(tmp_path: Path) -> None:
     project = quick(tmp_path, {"run": f"echo evil > {tmp_path}/repo/README.md"}, run="")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for folder in os.environ["PATH"].split(os.pathsep):
-        for path in Path(folder).iterdir() if Path(folder).is_dir() else ():
-            if path.name != "bwrap" and not (programs / path.name).is_symlink():
-                (programs / path.name).symlink_to(path)
-    env = {**os.environ, "PATH": str(programs)}
-    assert shutil.which("bwrap", path=str(programs)) is None
+    programs = linked_without(os.environ["PATH"], tmp_path / "bin")
+    env = {**os.environ, "PATH": programs}
+    assert shutil.which("bwrap", path=programs) is None
     argv = [sys.executable, "-m", "phasegate", "dispatch", "WP01"]
     done = subprocess.run(argv, cwd=project.root, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr

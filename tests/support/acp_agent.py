@@ -230,7 +230,7 @@ def hangs(agent: Agent) -> None:
 
 def leaves_a_child(agent: Agent) -> None:
     """Exit in the turn while a child holds the output open."""
-    subprocess.Popen(["sleep", "30"], stdin=subprocess.DEVNULL)
+    subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)
     sys.exit(3)
 
 
