@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.files import read_plain
 from phasegate.rules.artifact_path import require_slug, slug_problem
 from phasegate.rules.plain_json import parse_json
 
@@ -32,14 +33,8 @@ def lock_path(folder: Path, feature: str) -> Path:
 
 def feature_holder(folder: Path, feature: str) -> Holder | None:
     """The process that works on a feature now; None if nobody does. A file that cannot be read names nobody."""
-    try:
-        descriptor = os.open(lock_path(folder, feature), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        holder = read_holder(descriptor)
-    finally:
-        os.close(descriptor)
+    content = read_plain(lock_path(folder, feature), LARGEST_BYTES)
+    holder = signed_by(content) if content else None
     return holder if holder is not None and is_alive(holder) else None
 
 
@@ -50,11 +45,11 @@ def holders(folder: Path) -> dict[str, Holder]:
     return {name: holder for name, holder in found.items() if holder is not None}
 
 
-def read_holder(descriptor: int) -> Holder | None:
-    """What the last holder wrote into an open lock file; None after a proper end, or if it is unreadable."""
+def signed_by(content: bytes) -> Holder | None:
+    """What the last holder wrote into a lock's file; None after a proper end, or if it is unreadable."""
     try:
-        found = parse_json(os.pread(descriptor, LARGEST_BYTES, 0).decode())
-    except (OSError, ValueError, StopIteration, RecursionError):
+        found = parse_json(content.decode())
+    except (ValueError, StopIteration, RecursionError):
         return None
     if not isinstance(found, dict) or found.keys() != set(Holder._fields) or not isinstance(found["pid"], int):
         return None

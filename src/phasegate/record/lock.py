@@ -13,7 +13,7 @@ from threading import Event
 import msgspec
 
 from phasegate.errors import EnvironmentUnavailable, Interrupted, StateConflict
-from phasegate.record.holder import Holder, lock_path, process_start, read_holder
+from phasegate.record.holder import LARGEST_BYTES, Holder, lock_path, process_start, signed_by
 
 LONGEST_WAIT_S = 60.0
 _SIGNED_BYTES = 1024
@@ -26,7 +26,7 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
     with _open(lock_path(folder, feature)) as descriptor:
         if not _try(descriptor):
             raise StateConflict(
-                f"feature {feature} is already running: {_describe(read_holder(descriptor))}",
+                f"feature {feature} is already running: {_describe(signed_by(os.pread(descriptor, LARGEST_BYTES, 0)))}",
                 "wait for it to end, or end it: phasegate stop",
             )
         _sign(descriptor, Holder(os.getpid(), process_start(os.getpid()), command, since))
