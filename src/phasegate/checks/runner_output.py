@@ -228,7 +228,90 @@ def _node(lines: list[str]) -> TestRun | None:
     return TestRun("node --test", max(passed - files, 0), failed, failing)
 
 
+_TAPE_COUNT = re.compile(r"# (tests|pass|fail)  +([0-9]{1,8})$|# (tests|fail) ([0-9]{1,8})$")
+_TAP_TOTAL = re.compile(r"\s*# \{ total: ([0-9]{1,8})(?:, pass: ([0-9]{1,8}))?(?:, fail: ([0-9]{1,8}))?")
+_TAP_FAILING = re.compile(r"\s*not ok [0-9]+ (?:- )?(.+?)(?: # .*)?$")
+
+
+def _tape(lines: list[str]) -> TestRun | None:
+    """Tape says `# tests 5`, `# pass  5` and, if any, `# fail  1`: what it counts are assertions."""
+    found = [match for line in lines if (match := _TAPE_COUNT.match(line))]
+    counts = [(match[1] or match[3], int(match[2] or match[4])) for match in found]
+    if not any(word == "tests" for word, _ in counts) or not any(
+        word == "pass" and match[1] for (word, _), match in zip(counts, found, strict=True)
+    ):
+        return None
+    failed = sum(number for word, number in counts if word == "fail")
+    passed = sum(number for word, number in counts if word == "pass")
+    return TestRun("tape", passed, failed, _names(lines, _TAP_FAILING) if failed else ())
+
+
+def _tap(lines: list[str]) -> TestRun | None:
+    ends = [found for line in lines if (found := _TAP_TOTAL.match(line))]
+    if not ends:
+        return None
+    failed = sum(int(found[3] or 0) for found in ends)
+    return TestRun(
+        "tap", sum(int(found[2] or 0) for found in ends), failed, _names(lines, _TAP_FAILING) if failed else ()
+    )
+
+
+_AVA = re.compile(r"\s*(?:([0-9]{1,8}) tests? (passed|failed)|([0-9]{1,8}) uncaught exceptions?)$")
+_AVA_FAILING = re.compile(r"\s*✘ (?:\[fail\]: )?(.+?)(?: Error thrown.*)?$")
+
+
+def _ava(lines: list[str]) -> TestRun | None:
+    found = [match for line in lines if (match := _AVA.match(line))]
+    if not any(match[1] for match in found):
+        return None
+    passed = sum(int(match[1]) for match in found if match[2] == "passed")
+    failed = sum(int(match[1] or match[3]) for match in found if match[2] != "passed")
+    return TestRun("ava", passed, failed, _names(lines, _AVA_FAILING) if failed else ())
+
+
+_UVU = re.compile(r"\s*(Total|Passed|Skipped): +([0-9]{1,8})$")
+_UVU_FAILING = re.compile(r"\s*FAIL +(.+)$")
+
+
+def _uvu(lines: list[str]) -> TestRun | None:
+    counts = {match[1]: int(match[2]) for line in lines if (match := _UVU.match(line))}
+    if set(counts) != {"Total", "Passed", "Skipped"}:
+        return None
+    failed = max(counts["Total"] - counts["Passed"] - counts["Skipped"], 0)
+    return TestRun("uvu", counts["Passed"], failed, _names(lines, _UVU_FAILING) if failed else ())
+
+
+_CTEST = re.compile(r"[0-9]{1,3}% tests passed, ([0-9]{1,8}) tests? failed out of ([0-9]{1,8})$")
+_CTEST_FAILING = re.compile(r"\s+[0-9]+ - (\S+) \(")
+
+
+def _ctest(lines: list[str]) -> TestRun | None:
+    found = [match for line in lines if (match := _CTEST.match(line))]
+    if not found:
+        return None
+    failed = sum(int(match[1]) for match in found)
+    total = sum(int(match[2]) for match in found)
+    return TestRun("ctest", total - failed, failed, _names(lines, _CTEST_FAILING) if failed else ())
+
+
+_SUREFIRE = re.compile(
+    r"\[(?:INFO|ERROR|WARNING)\] Tests run: ([0-9]+), Failures: ([0-9]+), Errors: ([0-9]+), Skipped: ([0-9]+)$"
+)
+_SUREFIRE_FAILING = re.compile(r"\[ERROR\] (\S+) -- Time elapsed.*<<< (?:FAILURE|ERROR)!$|\[ERROR\]   (\S+?):[0-9]+")
+
+
+def _surefire(lines: list[str]) -> TestRun | None:
+    """Maven: the last line of a module sums it up, without a time."""
+    found = [[*map(int, match.groups())] for line in lines if (match := _SUREFIRE.match(line))]
+    if not found:
+        return None
+    failed = sum(one[1] + one[2] for one in found)
+    passed = sum(one[0] - one[1] - one[2] - one[3] for one in found)
+    return TestRun("surefire", passed, failed, _names(lines, _SUREFIRE_FAILING) if failed else ())
+
+
 _READERS: tuple[Callable[[list[str]], TestRun | None], ...] = (
     *(_pytest, _unittest, _cargo, _nextest, _go, _go_json),
-    *(_jest, _vitest, _mocha, _node),
+    *(_jest, _vitest, _mocha, _node, _tape, _tap, _ava, _uvu),
+    *(_ctest, _surefire),
 )

@@ -195,12 +195,16 @@ _WRAPPERS = re.compile(
 )
 
 
+# Coverage is no test, and its threshold would fail one.
+_MEASURING = re.compile(r"^(?:c8|nyc)\s+(?:--?\S+\s+)*")
+
+
 def _leaves(name: str, scripts: Mapping[str, str], depth: int = 0) -> list[_Leaf]:
     """The commands that a script comes to, with `pre` and `post` and the scripts that it calls."""
     found: list[_Leaf] = []
     for key in (f"pre{name}", name, f"post{name}"):
         for part in re.split(r"&&|;", scripts.get(key, "")):
-            line = part.strip()
+            line = _MEASURING.sub("", part.strip())
             called = _RUN_SCRIPT.match(line)
             if called and called[1] in scripts and called[1] != name and depth < 5:
                 found += _leaves(called[1], scripts, depth + 1)

@@ -310,7 +310,7 @@ def _pip(kit: _Kit, source: RequirementSource) -> SetupCandidate:
         made = f"uv venv -q --python {kit.python} .venv && uv pip install -q --python .venv/bin/python {line}"
     else:
         made = f"{kit.python} -m venv .venv && .venv/bin/python -m pip install -q {line}"
-    return _candidate(kit, made, source.why)
+    return _candidate(kit, made, source.why, source.requirements)
 
 
 def _is_project(word: str) -> bool:
@@ -332,9 +332,10 @@ def _joined(arguments: list[str]) -> str:
     return " ".join(shown)
 
 
-def _candidate(kit: _Kit, run: str, why: str) -> SetupCandidate:
+def _candidate(kit: _Kit, run: str, why: str, brought: Iterable[str] = ()) -> SetupCandidate:
     """A setup with what linters and type checkers need beside it: that one cannot be had must not stop the tests."""
-    wanted = [tool.requirement for tool in kit.beside if tool.requirement]
+    there = {package_name(one) for one in brought}
+    wanted = [tool.requirement for tool in kit.beside if package_name(tool.requirement) not in there]
     if run and wanted:
         words = " ".join(quoted(one) for one in dict.fromkeys(wanted))
         install = (

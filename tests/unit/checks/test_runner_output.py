@@ -32,6 +32,9 @@ RUNS = [
     ("node-tap-passing", TestRun("node --test", 2, 0)),
     ("node-tap-failing", TestRun("node --test", 1, 1, ("fails",))),
     ("node-spec-failing", TestRun("node --test", 1, 1, ("fails",))),
+    ("tape-passing", TestRun("tape", 2, 0)),
+    ("tape-failing", TestRun("tape", 1, 1, ("one and one",))),
+    ("ctest-failing", TestRun("ctest", 1, 1, ("bad",))),
 ]
 
 
@@ -39,6 +42,21 @@ RUNS = [
 @pytest.mark.parametrize(("name", "run"), RUNS)
 def test_what_a_runner_said_is_read_from_its_own_words(name: str, run: TestRun) -> None:
     assert read_test_output((RECORDED / f"{name}.txt").read_text()) == run
+
+
+@pytest.mark.demand("D8.b", "R1.b")
+@pytest.mark.parametrize(
+    ("text", "run"),
+    [
+        ("\n  ✔ adds\n  ─\n\n  2 tests passed\n", TestRun("ava", 2, 0)),
+        ("  1 test passed\n  1 test failed\n", TestRun("ava", 1, 1)),
+        ("  Total:     3\n  Passed:    2\n  Skipped:   0\n", TestRun("uvu", 2, 1)),
+        ("# { total: 5, pass: 4, fail: 1 }\n", TestRun("tap", 4, 1)),
+        ("[ERROR] Tests run: 5, Failures: 1, Errors: 0, Skipped: 1\n", TestRun("surefire", 3, 1)),
+    ],
+)
+def test_the_summaries_of_other_runners_are_read(text: str, run: TestRun) -> None:
+    assert read_test_output(text) == run
 
 
 @pytest.mark.demand("D8.b")

@@ -207,3 +207,97 @@ def test_the_test_command_follows_the_settings_and_the_tests(files: dict[str, st
 @pytest.mark.parametrize("text", ["", "[", '[project]\nname = 1\ndependencies = "x"\n', "[dependency-groups]\ntest = 3\n", '[tool.poetry.group.x]\ndependencies = []\n'])  # fmt: skip
 def test_a_manifest_that_makes_no_sense_stops_nothing(text: str) -> None:
     assert detected({"pyproject.toml": text, "setup.cfg": "[", "tox.ini": text, "Pipfile.lock": text}).commands["test"]
+
+
+def node(scripts: str = '"test": "vitest run"', more: str = '"devDependencies": {"vitest": "1"}') -> str:
+    return f'{{"name": "thing", "scripts": {{{scripts}}}, {more}}}'
+
+
+@pytest.mark.demand("R1.b")
+@pytest.mark.parametrize(
+    ("files", "run", "reason"),
+    [
+        ({"package-lock.json": ""}, "npm ci --no-audit --no-fund --ignore-scripts", "package-lock.json"),
+        (
+            {},
+            "npm install --no-audit --no-fund --no-package-lock --ignore-scripts",
+            "package.json, without a lock file",
+        ),
+        (
+            {"package-lock.json": "", ".npmrc": "package-lock = false\n"},
+            "npm install --no-audit --no-fund --no-package-lock --ignore-scripts",
+            "package-lock.json",
+        ),
+        ({"pnpm-lock.yaml": ""}, "pnpm install --frozen-lockfile --ignore-scripts", "pnpm-lock.yaml"),
+        ({"yarn.lock": "# yarn lockfile v1\n"}, "yarn install --frozen-lockfile --ignore-scripts", "yarn.lock"),
+        ({"yarn.lock": "__metadata:\n  version: 8\n"}, "yarn install --immutable", "yarn.lock"),
+        ({"bun.lock": ""}, "bun install --frozen-lockfile --ignore-scripts", "bun.lock"),
+    ],
+)
+def test_the_package_manager_is_the_one_of_the_lock(files: dict[str, str], run: str, reason: str) -> None:
+    first = detected({"package.json": node(), **files}).setups[0]
+    assert (first.run, first.why) == (run, reason)
+
+
+@pytest.mark.demand("R1.b")
+def test_the_package_manager_field_decides_between_two_locks() -> None:
+    text = node(more='"packageManager": "pnpm@9.1.0", "devDependencies": {"vitest": "1"}')
+    first = detected({"package.json": text, "pnpm-lock.yaml": "", "package-lock.json": ""}).setups[0]
+    assert (first.run.split()[0], first.why) == ("pnpm", "packageManager pnpm@9.1.0")
+
+
+@pytest.mark.demand("R1.b")
+@pytest.mark.parametrize(
+    ("scripts", "test"),
+    [
+        ('"test": "vitest run"', "npm run test"),
+        ('"test": "echo \\"Error: no test specified\\" && exit 1"', None),
+        ('"unit": "mocha"', "npm run unit"),
+        ('"test": "xo && ava && tsd"', "npm exec -c 'ava'"),
+        (
+            '"lint": "eslint .", "test": "npm run lint && nyc npm run spec", "spec": "mocha test/*.js -R spec"',
+            "npm exec -c 'mocha test/*.js -R spec'",
+        ),
+        (
+            '"pretest": "npm run lint", "lint": "eslint .", "test": "tape \'test/**/*.js\'"',
+            """npm exec -c 'tape '"'"'test/**/*.js'"'"''""",
+        ),
+        ('"test": "rimraf mocha.js && node --test"', "npm exec -c 'node --test'"),
+    ],
+)
+def test_of_a_test_script_only_the_tests_are_taken(scripts: str, test: str | None) -> None:
+    found = detected({"package.json": node(scripts, '"devDependencies": {"x": "1"}')}).commands.get("test")
+    assert (found.run if found else None) == test
+
+
+@pytest.mark.demand("R1.b")
+@pytest.mark.parametrize(
+    ("scripts", "lint"),
+    [
+        ('"lint": "eslint ."', "npm run lint"),
+        ('"lint": "eslint . --fix"', "npm exec -c 'eslint .'"),
+        ('"lint": "biome lint --write", "lint:check": "biome lint"', "npm run lint:check"),
+        ('"test": "xo && ava"', "npm exec -c 'xo'"),
+    ],
+)
+def test_a_linter_never_writes(scripts: str, lint: str) -> None:
+    assert detected({"package.json": node(scripts)}).commands["lint"].run == lint
+
+
+@pytest.mark.demand("R1.c")
+@pytest.mark.parametrize(
+    ("files", "setup", "test"),
+    [
+        ({"go.mod": "module x\n"}, "go mod download", "go test -v ./..."),
+        ({"go.mod": "module x\n", "vendor/modules.txt": ""}, "", "go test -v ./..."),
+        ({"go.work": "go 1.22\nuse (\n\t./a\n\t./b\n)\n"}, "go mod download", "go test -v ./a/... ./b/..."),
+        ({"Cargo.toml": "[workspace]\n", "Cargo.lock": ""}, "cargo fetch --locked", "cargo test --all"),
+        ({"CMakeLists.txt": "project(thing C)\n"}, "", "ctest --test-dir build --output-on-failure --no-tests=error"),
+        ({"Makefile": "all:\n\ttrue\ntest: all\n\ttrue\n"}, "", "make test"),
+        ({"justfile": "test *args:\n  true\n"}, "", "just test"),
+        ({"Taskfile.yml": "tasks:\n  test:\n    cmds: []\n"}, "", "task test"),
+    ],
+)
+def test_projects_of_other_languages(files: dict[str, str], setup: str, test: str) -> None:
+    found = detected(files)
+    assert (found.setups[0].run, found.commands["test"].run) == (setup, test)
