@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-fast test-bare test-long test-agents check audit format dist bench bench-peers lock traceability clean
+.PHONY: help demo test test-fast test-bare test-long test-agents test-repos check audit format dist bench bench-peers lock traceability clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -42,6 +42,9 @@ test-bare: $(VENV)/.dev ## the tests that a sandbox can make a difference to, wi
 
 test-long: $(VENV)/.dev ## all tests, in the nightly profile
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents
+
+test-repos: $(VENV)/.dev ## public projects from the registries, from init to a merged package; prints a table
+	@$(BIN)/python tools/test_repos.py $(REPOS)
 
 test-agents: $(VENV)/.dev ## the real agent programs against a stand-in model; NEWEST=1: the newest of each
 	@$(BIN)/python tools/agent_tests.py $(if $(NEWEST),--newest) -n $(WORKERS) -q
