@@ -12,7 +12,7 @@ from phasegate.rules.scope import Scope
 from phasegate.workspace.checkout_start import advance
 from phasegate.workspace.commit_log import blobs_of
 from phasegate.workspace.objects import NewCommit, Version, write_blobs, write_commits
-from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.refs import BRANCHES, branch_is_gone
 from phasegate.workspace.repository import Repository, is_ancestor, read_blobs, read_refs
 from phasegate.workspace.tree_diff import differences
 
@@ -109,7 +109,7 @@ def branch_head(repository: Repository, branch: str) -> str:
     """The commit of a branch that must be there."""
     refs = read_refs(repository, BRANCHES + branch)
     if BRANCHES + branch not in refs:
-        raise StateConflict(f"there is no branch {branch}", "it was removed; put it back, or cancel the workflow")
+        raise branch_is_gone(repository, branch)
     return refs[BRANCHES + branch]
 
 

@@ -15,6 +15,7 @@ from phasegate.workspace.changes import Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.disk import Found
 from phasegate.workspace.harvest import Harvest, harvest
+from phasegate.workspace.refs import RefMoved, branch_is_gone
 from phasegate.workspace.tree_diff import differences
 
 Say = Callable[[str], None]
@@ -101,6 +102,8 @@ class _Left:
             committer=self._place.signature(),
             title=f"{package.work_package_id}: {package.title}",
         )
+        if isinstance(taken, RefMoved) and taken.actual is None:
+            raise branch_is_gone(self.checkout.repository, self.checkout.assignment.branch)
         if not isinstance(taken, Harvest):
             raise StateConflict(f"the work could not be taken over: {taken}", "dispatch again")
         return taken.tip

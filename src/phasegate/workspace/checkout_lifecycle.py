@@ -18,7 +18,7 @@ from phasegate.workspace.checkout_start import advance, at_feature_head, beginni
 from phasegate.workspace.move_log import Move
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.person_checkout import checkout_on
-from phasegate.workspace.refs import BRANCHES, move_refs
+from phasegate.workspace.refs import BRANCHES, KEPT, branch_is_gone, move_refs
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import checkout_lock, repository_lock
@@ -50,9 +50,12 @@ def open_feature(repository: Repository, slug: str, base: str) -> str:
     """The head of `feat/{slug}`; the branch is made from its base if it is not there."""
     check_names(Assignment(slug, "WP01"))
     ref = f"{BRANCHES}feat/{slug}"
-    refs = read_refs(repository, ref, BRANCHES + base)
+    kept = f"{KEPT}feat/{slug}"
+    refs = read_refs(repository, ref, BRANCHES + base, kept)
     if ref in refs:
         return refs[ref]
+    if kept in refs:
+        raise branch_is_gone(repository, f"feat/{slug}")
     if BRANCHES + base not in refs:
         raise StateConflict(f"there is no branch {base}", "commit something first, or name another base")
     if not advance(repository, f"feat/{slug}", None, refs[BRANCHES + base]):

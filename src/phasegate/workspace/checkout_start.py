@@ -9,7 +9,7 @@ from phasegate.workspace.checkout import Assignment
 from phasegate.workspace.merge import merge_trees
 from phasegate.workspace.objects import Signature, write_merge
 from phasegate.workspace.person_checkout import Obstacle
-from phasegate.workspace.refs import BRANCHES, advance_branch
+from phasegate.workspace.refs import BRANCHES, KEPT, advance_branch, branch_is_gone
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 
@@ -58,11 +58,13 @@ def at_feature_head(repository: Repository, assignment: Assignment) -> Beginning
 
 
 def _heads(repository: Repository, assignment: Assignment) -> tuple[dict[str, str], str, str | None]:
-    target, branch = BRANCHES + assignment.target, BRANCHES + assignment.branch
-    refs = read_refs(repository, target, branch, "refs/tags")
-    own = refs.pop(branch, None)
+    target, branch, kept = BRANCHES + assignment.target, BRANCHES + assignment.branch, KEPT + assignment.branch
+    refs = read_refs(repository, target, branch, kept, "refs/tags")
+    own, last = refs.pop(branch, None), refs.pop(kept, None)
     if target not in refs:
-        raise StateConflict(f"there is no branch {assignment.target}", "start the feature first")
+        raise branch_is_gone(repository, assignment.target)
+    if own is None and last is not None and not is_ancestor(repository, last, refs[target]):
+        raise branch_is_gone(repository, assignment.branch)  # a new one would begin without that work
     return refs, refs[target], own
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from phasegate.errors import StateConflict
 from phasegate.git import git
 from phasegate.workspace.objects import Signature, write_merge
 from phasegate.workspace.person_checkout import Obstacle
-from phasegate.workspace.refs import BRANCHES, RefMoved, advance_branch
+from phasegate.workspace.refs import BRANCHES, RefMoved, advance_branch, branch_is_gone
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 
@@ -62,7 +61,10 @@ def prepare_merge(
 ) -> Prepared | Conflict | AlreadyMerged:
     """Merge a branch into another without moving it."""
     refs = read_refs(repository, BRANCHES + source, BRANCHES + target)
-    theirs, ours = (_existing(refs, branch) for branch in (source, target))
+    for branch in (source, target):
+        if BRANCHES + branch not in refs:
+            raise branch_is_gone(repository, branch)
+    theirs, ours = refs[BRANCHES + source], refs[BRANCHES + target]
     if is_ancestor(repository, theirs, ours):
         return AlreadyMerged(target, ours)
     merged = merge_trees(repository, ours, theirs)
@@ -80,13 +82,6 @@ def finish_merge(repository: Repository, prepared: Prepared) -> AlreadyMerged | 
     if isinstance(stopped, RefMoved) and stopped.actual and is_ancestor(repository, prepared.commit, stopped.actual):
         return AlreadyMerged(prepared.target, stopped.actual)
     return AlreadyMerged(prepared.target, prepared.commit) if stopped is None else stopped
-
-
-def _existing(refs: dict[str, str], branch: str) -> str:
-    try:
-        return refs[BRANCHES + branch]
-    except KeyError:
-        raise StateConflict(f"there is no branch {branch}", "`phasegate status` shows what there is") from None
 
 
 def fork_point(repository: Repository, branch: str, commit: str) -> str:

@@ -20,6 +20,7 @@ from phasegate.files.times import times_tell
 from phasegate.rules.scope import Change, ChangeKind
 from phasegate.workspace.disk import Limits, look
 from phasegate.workspace.move_log import Move, is_explained, last_move, moves_since
+from phasegate.workspace.refs import BRANCHES, KEPT
 from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 
@@ -68,7 +69,7 @@ def changed_outside(repository: Repository, before: Sight, after: Sight, ours: C
     refs = [
         name
         for name in _differing(before.refs, after.refs)
-        if name not in ours and not is_explained(before.refs.get(name), after.refs.get(name), noted[name])
+        if name not in ours and not _is_moved_by_us(name, before.refs.get(name), after.refs.get(name), noted)
     ]
     files = [
         name
@@ -76,6 +77,12 @@ def changed_outside(repository: Repository, before: Sight, after: Sight, ours: C
         if not _is_as_moved(repository, name, noted[str(repository.root / name)])
     ]
     return [Change(ChangeKind.OUTSIDE, name) for name in sorted((*refs, *files))]
+
+
+def _is_moved_by_us(name: str, old: str | None, new: str | None, noted: Mapping[str, Sequence[Move]]) -> bool:
+    if name.startswith(KEPT):  # it goes with its branch, from wherever it was
+        return any(move.new == new for move in noted.get(BRANCHES + name.removeprefix(KEPT), ()))
+    return is_explained(old, new, noted.get(name, ()))
 
 
 def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.errors import StateConflict
 from phasegate.git import GitFailed, Place, git
 from phasegate.workspace.move_log import Move, note_moves
 from phasegate.workspace.person_checkout import Obstacle, checkout_on, held_index
@@ -14,6 +15,8 @@ from phasegate.workspace.repository_locks import RepositoryLock
 
 BRANCHES = "refs/heads/"
 SAVED = "refs/phasegate/saved/"
+KEPT = "refs/phasegate/heads/"  # where each branch of ours was when we last moved it: a person may delete the branch
+_OURS = f"{BRANCHES}feat/"
 
 
 class RefMoved(NamedTuple):
@@ -34,7 +37,7 @@ def move_refs(
     lock.announce(_lock_files(repository, git_dir or repository.git_dir, moves))
     note_moves(repository, lock, moves)
     zero = "0" * (40 if repository.hash_name == "sha1" else 64)
-    commands = b"".join(_command(move, zero) for move in moves)
+    commands = b"".join((*(_command(move, zero) for move in moves), *_kept(moves)))
     place = Place(git_dir or repository.git_dir, repository.objects)
     try:
         arguments = ("update-ref", "--create-reflog", "-m", f"phasegate: {reason}", "--stdin", "-z")
@@ -74,6 +77,26 @@ def advance_branch(
         return moved
 
 
+def _kept(moves: Sequence[Move]) -> Iterator[bytes]:
+    """The same moves for the copies of our branches, from wherever those are."""
+    for move in moves:
+        if move.name.startswith(_OURS):
+            copy = KEPT + move.name.removeprefix(BRANCHES)
+            yield f"delete {copy}\0\0".encode() if move.new is None else f"update {copy}\0{move.new}\0\0".encode()
+
+
+def branch_is_gone(repository: Repository, branch: str) -> StateConflict:
+    """The error for a branch of ours that somebody deleted or renamed: what it held is kept, and how to go on."""
+    kept = KEPT + branch
+    commit = read_refs(repository, kept).get(kept)
+    if commit is None:
+        return StateConflict(f"there is no branch {branch}", "`phasegate status` shows what there is")
+    return StateConflict(
+        f"the branch {branch} was deleted or renamed; what it held is kept as {kept}",
+        f"put it back, then give the same order again: git branch {branch} {commit[:12]}",
+    )
+
+
 def _command(move: Move, zero: str) -> bytes:
     if move.new is None:
         return f"delete {move.name}\0{move.old or zero}\0".encode()
@@ -90,5 +113,6 @@ def _first_moved(repository: Repository, moves: Sequence[Move]) -> RefMoved | No
 
 def _lock_files(repository: Repository, git_dir: Path, moves: Sequence[Move]) -> list[Path]:
     """Every lock file that git makes for these moves."""
-    common = [repository.common_dir / f"{move.name}.lock" for move in moves]
+    copies = [KEPT + move.name.removeprefix(BRANCHES) for move in moves if move.name.startswith(_OURS)]
+    common = [repository.common_dir / f"{name}.lock" for name in (*(move.name for move in moves), *copies)]
     return [*common, repository.common_dir / "packed-refs.lock", git_dir / "HEAD.lock"]
