@@ -15,7 +15,6 @@ This module alone is loaded by the hook: it stays light.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 
@@ -43,7 +42,9 @@ def open_plain(
     if stat.S_ISREG(about.st_mode) and (about.st_nlink == 1 or not one_name):
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "not a regular file", path)
+    from errno import EINVAL  # the hook does without, where all is well
+
+    raise OSError(EINVAL, "not a regular file", path)
 
 
 def open_new(path: Path | str, mode: int, inside: int | None = None) -> int:
