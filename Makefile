@@ -49,7 +49,7 @@ test-repos: $(VENV)/.dev ## public projects from the registries, from init to a 
 test-agents: $(VENV)/.dev ## the real agent programs against a stand-in model; NEWEST=1: the newest of each
 	@$(BIN)/python tools/agent_tests.py $(if $(NEWEST),--newest) -n $(WORKERS) -q
 
-check: $(VENV)/.dev ## format, lint, types, imports, shipped files, traceability, known vulnerabilities
+check: $(VENV)/.dev ## format, lint, types, imports, unused code, shipped files, traceability, known vulnerabilities
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
@@ -66,7 +66,7 @@ audit: $(VENV)/.dev ## ask a vulnerability service about the locked packages
 dist: $(VENV)/.dev ## build a release of HEAD, reproducibly: wheel, sdist, bill of materials, provenance
 	@$(BIN)/python -m tools.release dist
 
-format: $(VENV)/.dev ## format the code and mend what ruff can mend
+format: $(VENV)/.dev ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 

@@ -31,7 +31,7 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
     """Carry a work package through implementation, checks, review and merge.
 
     Exit 0: the package is DONE, its work on feat/SLUG-WPnn and merged into feat/SLUG. Exit 1: it is blocked; the reason
-    and what to do are shown. Called again, it goes on where it stopped, also after a crash. Ctrl-C ends its agents.
+    and what to do are shown. Called again, it continues where it stopped, also after a crash. Ctrl-C ends its agents.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
             by = project.ordered_at("cli")
             report = carry(project, store, one, agent=agent, say=teller.say, show=shown, by=by)
             if isinstance(report, Stopped):
-                teller.say(f"{work_package}: stopped, its agents too; dispatch it again to go on")
+                teller.say(f"{work_package}: stopped, its agents too; dispatch it again to continue")
                 raise KeyboardInterrupt
     show(report._asdict(), _shown(report), as_json)
     return 0 if report.accepted else 1

@@ -46,7 +46,7 @@ _agent_option = click.option(
 @_agent_option
 @json_option
 def start(type_: str, description: str, agent: str | None, as_json: bool) -> int:
-    """Begin a workflow, without carrying anything out yet.
+    """Start a workflow without running anything yet.
 
     TYPE is feature, fix, quick, test-run, test-generate, full-lifecycle, upgrade, or a workflow in phasegate.toml.
 
@@ -75,7 +75,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
 @click.argument("description", default="", type=Sentence())
 @feature_option
 @click.option("--step", is_flag=True, help="Stop at each gate.")
-@click.option("--merge", is_flag=True, help="Go on to the merge, after the last gate.")
+@click.option("--merge", is_flag=True, help="Continue to the merge after the last gate.")
 @_agent_option
 @click.option("--detach", is_flag=True, help="Let it run in a process of its own, which outlives this terminal.")
 @json_option
@@ -89,10 +89,10 @@ def run(
     detach: bool,
     as_json: bool,
 ) -> int:
-    """Begin a workflow, or go on with one, until its last gate has passed or it needs you.
+    """Start a workflow, or continue one, until its last gate has passed or it needs you.
 
     TYPE is feature, fix, quick, test-run, test-generate, full-lifecycle, upgrade, or a workflow in phasegate.toml.
-    Without it, `run` goes on with the active workflow, also after a crash. Exit 0: the last gate has passed, or with
+    Without it, `run` continues the active workflow, also after a crash. Exit 0: the last gate has passed, or with
     --merge the work is merged. Exit 1: it needs you; the reason and what to do are shown. With --detach, exit 0: it was
     started; `phasegate status` shows how it goes, `phasegate stop` ends it.
 
@@ -132,7 +132,7 @@ def _let_go(run: DetachedRun, as_json: bool) -> int:
 def stop(feature: str | None, as_json: bool) -> int:
     """End the run of a feature, wherever it was started: its agents are ended, and what they left is saved.
 
-    Exit 0: it has ended; `phasegate run` goes on from there. Exit 1: it was asked to end and has not yet.
+    Exit 0: it has ended; `phasegate run` continues from there. Exit 1: it was asked to end and has not yet.
 
     \b
     Examples:

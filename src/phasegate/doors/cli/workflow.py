@@ -92,7 +92,7 @@ def advance(feature: str | None, as_json: bool) -> int:
 @feature_option
 @json_option
 def retry(feature: str | None, as_json: bool) -> int:
-    """Begin one more round of the phase, after a failed gate.
+    """Start another round of the phase after a failed gate.
 
     \b
     Examples:
