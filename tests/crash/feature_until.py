@@ -34,6 +34,7 @@ from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
 MOST_LIVES = 2000
 EFFECTS = ("rename", "replace", "unlink", "mkdir", "rmdir", "link", "symlink", "truncate", "ftruncate")
 OURS = f"{os.sep}phasegate{os.sep}"
+_BESIDES = ("step.timed", "notice.given")  # with whichever of several packages comes last
 _TELLING = ("event", "type", "role", "end", "package", "wp", "phase", "round", "outcome", "id")
 
 
@@ -101,7 +102,8 @@ def name_of(store: Store, events: Sequence[Event]) -> str:
     """The same name for the same step in whichever life: where the feature stands, and what happens, without ids."""
     feature = read_feature(store, SLUG)
     where = f"{feature.workflow.phase} {feature.workflow.round}" if feature else "-"
-    return f"{where}: " + " + ".join(f"{event.kind} {' '.join(_telling(event.payload))}" for event in events)
+    telling = [event for event in events if event.kind not in _BESIDES] or events
+    return f"{where}: " + " + ".join(f"{event.kind} {' '.join(_telling(event.payload))}" for event in telling)
 
 
 def _telling(payload: bytes) -> Iterator[str]:

@@ -497,7 +497,7 @@ def test_a_failed_manifest_is_never_reviewed_and_its_remedy_goes_back(tmp_path: 
 
 @pytest.mark.demand("D10.a")
 def test_a_transient_error_is_tried_again_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phasegate.engine.agent_jobs.back_off_s", lambda attempt, chance: 0.01)
+    monkeypatch.setattr("phasegate.engine.unit_loop.back_off_s", lambda attempt, chance: 0.01)
     project = make_project(tmp_path, agent="max_retries = 1")
     fails: Step = {"print_stderr": "fetch failed: ECONNRESET"}
     project.play(turn("implement", fails, {"exit": 1}))

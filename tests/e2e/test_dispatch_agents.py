@@ -68,7 +68,7 @@ def test_when_one_agent_fails_the_others_are_ended(tmp_path: Path) -> None:
 
 @pytest.mark.demand("D10.a", "D11.b")
 def test_an_agent_that_is_tried_again_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phasegate.engine.agent_jobs.back_off_s", lambda attempt, chance: 0.01)
+    monkeypatch.setattr("phasegate.engine.unit_loop.back_off_s", lambda attempt, chance: 0.01)
     fails = "if [ $me = 0 -a ! -e .again ]; then touch .again; echo ECONNRESET >&2; exit 1; fi; rm -f .again"
     project = two_agents(tmp_path, f"{fails}\n{ANSWER}\n")
     assert project.dispatch().state is State.DONE

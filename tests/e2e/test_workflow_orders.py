@@ -11,8 +11,9 @@ import pytest
 
 from phasegate.engine.dispatch import dispatch
 from phasegate.engine.feature_journal import open_feature_journal
+from phasegate.engine.known import read_known
 from phasegate.engine.packages import find_package
-from phasegate.engine.planning import Plans
+from phasegate.engine.phase_steps import PhaseSteps
 from phasegate.engine.project import opened_store
 from phasegate.record.lock import feature_lock
 from phasegate.rules.feature_events import Advanced, PackageStarted
@@ -362,7 +363,8 @@ def test_a_package_that_was_blocked_while_nobody_looked_waits_for_a_person(tmp_p
     with opened_store(project.project) as store:
         journal = open_feature_journal(project.project, store, SLUG)
         journal.record(Advanced())
-        journal.record(Plans(project.project, store, journal.state, project.project.now()).make())
+        planned = PhaseSteps(project.project, SLUG).carry_out(journal.state, read_known(store, SLUG))
+        journal.record(*planned.events, rows=planned.rows)
         journal.record(PackageStarted("WP01"))
         one = find_package(store, "WP01", SLUG)
         report = dispatch(project.project, store, one, agent=None, say=lambda line: None)

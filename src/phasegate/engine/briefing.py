@@ -1,4 +1,4 @@
-"""What an agent of a package is told: who it is, what it is to do, what it is shown, and why it is asked again."""
+"""What an agent is told: who it is, what it is to do, what it is shown, and why it is asked again."""
 
 from __future__ import annotations
 
@@ -8,97 +8,202 @@ from pathlib import Path
 from phasegate.agents.envelope import Share
 from phasegate.agents.port import NOTHING
 from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
+from phasegate.engine.feature_branch import Branch
 from phasegate.engine.job_end import Assigned
-from phasegate.engine.staffing import Member, member_for
+from phasegate.engine.scope_exceptions import ScopeException
+from phasegate.engine.staffing import Member
+from phasegate.engine.steps import Errand
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.shipped_words import instructions, note
 from phasegate.rules.budget import Piece, PieceKind
-from phasegate.rules.package_run import Action, Run, Step
-from phasegate.workspace.commit_log import diff_text
+from phasegate.rules.feature_state import Feature
+from phasegate.rules.package_run import Run
+from phasegate.rules.phase import Work
+from phasegate.rules.scope import Scope
+from phasegate.workspace.commit_log import blobs_of, diff_text
+from phasegate.workspace.merge import fork_point
 from phasegate.workspace.removal import lay_file
 
+CHANGELOG = "CHANGELOG.md"
+WRITERS = ("plan", "archive")
+_FORMS = {"review": "feature-review"}
+_OF_PACKAGES = "tasks/"
 
-def agent_for(place: Workplace, step: Step, wanted: str | None, resting: Mapping[str, float]) -> Member:
-    """The agent that implements, or that reviews."""
-    return member_for(place.project, step, place.phase, wanted, resting)
 
-
-def brief(place: Workplace, run: Run, action: Action, folder: Path, wanted: str | None) -> Assigned:
-    """A new job for what is to be done next, in this folder."""
-    member = agent_for(place, action.step, wanted, place.store.resting(place.project.clock.time_s()))
-    job, slug = place.project.clock.new_id(), place.package.feature_slug
-    document = folder / place.document_name
+def brief_package(
+    place: Workplace,
+    run: Run,
+    errand: Errand,
+    member: Member,
+    job: str,
+    folder: Path,
+    allowed: tuple[ScopeException, ...],
+) -> Assigned:
+    """A new job for a package, in this folder."""
     lay_file(folder, place.document_name, place.document)
-    share = place.share(action.owed.agent_index) if action.step is Step.IMPLEMENT else None
+    implements = errand.role == "implement"
+    share = place.share(errand.agent_index) if implements else None
+    scope = place.scope(errand.agent_index, allowed)
+    documents = context_documents(place.project, place.package.feature_slug, place.start(), folder)
+    values = {
+        **_package_facts(place, run, errand, share),
+        "JOB_ID": job,
+        "SCOPE": ", ".join(scope.entries),
+    }
     return Assigned(
         job=job,
         agent=member.name,
         settings=member.settings,
-        feature=slug,
+        feature=place.package.feature_slug,
         work=place.package,
-        phase=str(action.step),
-        workflow_phase=place.phase,
-        round=action.round,
+        phase=errand.role,
+        workflow_phase=errand.phase,
+        round=errand.round,
         rounds=run.limits.rounds,
         checkout=folder,
-        document=document,
-        instructions=instructions(action.step, _values(place, run, action, job, share)),
-        pieces=tuple(_pieces(place, run, action, folder)),
+        document=folder / place.document_name,
+        instructions=instructions(errand.role, values),
+        pieces=tuple(_package_pieces(place, run, errand, documents)),
         paths=tuple(place.blobs_of(place.start())),
-        context=tuple(one.path for one in _documents(place, folder)),
+        context=tuple(one.path for one in documents),
         share=share,
-        scope=place.scope(action.owed.agent_index) if action.step is Step.IMPLEMENT else NOTHING,
+        scope=scope if implements else NOTHING,
     )
 
 
-def _values(place: Workplace, run: Run, action: Action, job: str, share: Share | None) -> dict[str, str]:
+def _package_facts(place: Workplace, run: Run, errand: Errand, share: Share | None) -> dict[str, str]:
     package = place.package
+    notes = [*_why_asked(errand, run.findings)]
+    if share is not None:
+        files = ", ".join(share.deliverables)
+        notes.append(note("share", INDEX=str(share.agent_index), COUNT=str(share.agent_count), FILES=files))
     return {
         "WP_ID": package.work_package_id,
         "TITLE": package.title,
-        "JOB_ID": job,
         "FEATURE_FOLDER": f"{place.project.config.paths.features}/{package.feature_slug}/",
-        "ROUND": str(action.round),
+        "ROUND": str(errand.round),
         "ROUNDS": str(run.last_round),
         "DELIVERABLES": ", ".join(share.deliverables if share else package.deliverables.all) or "-",
-        "SCOPE": ", ".join(place.scope(action.owed.agent_index).entries),
-        "NOTE": _note(run, action, share),
+        "NOTE": "\n".join(notes),
     }
 
 
-def _note(run: Run, action: Action, share: Share | None) -> str:
+def _why_asked(errand: Errand, findings: str) -> Iterator[str]:
     """Why this run is asked for, if it is not the plain first one."""
-    parts = [note("first")] if action.round == 1 else []
-    if run.findings:
-        parts = [note("revision", BEFORE=str(action.round - 1))]
-    if action.owed.reason:
-        parts.append(note("again" if action.owed.asked_again else "retry", REASON=action.owed.reason))
-    if share is not None:
-        files = ", ".join(share.deliverables)
-        parts.append(note("share", INDEX=str(share.agent_index), COUNT=str(share.agent_count), FILES=files))
-    return "\n".join(parts)
+    if findings:
+        yield note("revision", BEFORE=str(errand.round - 1))
+    elif errand.round == 1:
+        yield note("first")
+    if errand.reason:
+        yield note("again" if errand.asked_again else "retry", REASON=errand.reason)
 
 
-def _pieces(place: Workplace, run: Run, action: Action, folder: Path) -> Iterator[Piece]:
+def _package_pieces(
+    place: Workplace, run: Run, errand: Errand, documents: tuple[ContextDocument, ...]
+) -> Iterator[Piece]:
     """What the agent is shown besides the code: the package, the feature's documents, the findings."""
     yield Piece(PieceKind.TASKS, place.document_name, place.document)
     yield from role_of_phase(place.phase)
-    for document in _documents(place, folder):
+    for document in documents:
         yield Piece(PieceKind.ARTIFACT, document.name, document.text)
-    if action.step is Step.REVIEW:
-        yield from _about_the_work(place, run)
-    if run.findings:
-        yield Piece(PieceKind.FINDINGS, f"findings-{action.round - 1}.md", run.findings)
+    if errand.role == "review":
+        yield Piece(PieceKind.REVISED, "change.diff", diff_text(place.project.repository, place.start(), run.commit))
+        papers = [place.project.papers.get(paper).decode() for paper in run.papers]
+        yield from (Piece(PieceKind.REVISED, "evidence.md", evidence) for evidence in papers[:1])
+        if remarks := "".join(papers[1:]):
+            yield Piece(PieceKind.REVISED, "remarks.md", remarks)
+    yield from _findings(errand, run.findings)
 
 
-def _documents(place: Workplace, folder: Path) -> tuple[ContextDocument, ...]:
-    return context_documents(place.project, place.package.feature_slug, place.start(), folder)
+def _findings(errand: Errand, findings: str) -> Iterator[Piece]:
+    if findings:
+        yield Piece(PieceKind.FINDINGS, f"findings-{errand.round - 1}.md", findings)
 
 
-def _about_the_work(place: Workplace, run: Run) -> Iterator[Piece]:
-    diff = diff_text(place.project.repository, place.start(), run.commit)
-    yield Piece(PieceKind.REVISED, "change.diff", diff)
-    yield Piece(PieceKind.REVISED, "evidence.md", place.evidence_file(run.round).read_text(encoding="utf-8"))
-    files = (place.remarks_file(run.round), place.claims_file(run.round))
-    if remarks := "".join(path.read_text(encoding="utf-8") for path in files):
-        yield Piece(PieceKind.REVISED, "remarks.md", remarks)
+def brief_phase(
+    branch: Branch, feature: Feature, errand: Errand, member: Member, job: str, folder: Path, commit: str
+) -> Assigned:
+    """A new job for a phase, in this folder, about this commit of the feature's branch."""
+    project, role, writes = branch.project, errand.role, errand.role in WRITERS
+    documents = (CHANGELOG,) if role == "archive" else feature.phase.artifacts
+    values = {**_phase_facts(branch, feature, errand), "JOB_ID": job, "DOCUMENTS": ", ".join(documents) or "-"}
+    return Assigned(
+        job=job,
+        agent=member.name,
+        settings=member.settings,
+        feature=branch.slug,
+        work=None,
+        phase=role,
+        workflow_phase=feature.phase.key,
+        round=errand.round,
+        rounds=feature.limits.revisions,
+        checkout=folder,
+        document=None,
+        instructions=instructions(_FORMS.get(role, role), values),
+        pieces=tuple(_phase_pieces(branch, feature, errand, commit)),
+        paths=tuple(path for path in blobs_of(project.repository, commit) if not _is_of_features(branch, path)),
+        documents=documents if writes else (),
+        scope=write_scope(branch, role) if writes else NOTHING,
+        commit="" if writes else commit,
+    )
+
+
+def write_scope(branch: Branch, role: str) -> Scope:
+    """What a writer may change."""
+    return Scope(_writable(branch, role), lock_files=(), litter=branch.project.config.run.tool_litter)
+
+
+def _writable(branch: Branch, role: str) -> tuple[str, ...]:
+    return (CHANGELOG, branch.folder) if role == "archive" else (branch.folder,)
+
+
+def _phase_facts(branch: Branch, feature: Feature, errand: Errand) -> Mapping[str, str]:
+    phase = feature.phase.key
+    kind = "of_commands" if feature.phase.work is Work.COMMANDS else "whole_feature"
+    return {
+        "FEATURE": branch.slug,
+        "PHASE": phase,
+        "TYPE": feature.workflow.type,
+        "FEATURE_FOLDER": f"{branch.folder}/",
+        "ROUND": str(errand.round),
+        "ROUNDS": str(feature.last_round),
+        "BASE": feature.base,
+        "KIND": note(kind, PHASE=phase),
+        "SCOPE": ", ".join(_writable(branch, errand.role)),
+        "NOTE": "\n".join(_why_asked(errand, feature.findings)),
+    }
+
+
+def _phase_pieces(branch: Branch, feature: Feature, errand: Errand, commit: str) -> Iterator[Piece]:
+    """The context, in no order: its kind says where each piece stands."""
+    yield from role_of_phase(feature.phase.key)
+    yield Piece(PieceKind.ARTIFACT, "request.md", _request(feature))
+    named = {name: blob for name, blob in branch.documents(commit).items() if _is_shown(name)}
+    for name, text in branch.read(named).items():
+        yield Piece(PieceKind.REVISED if _is_of_phase(name, feature) else PieceKind.ARTIFACT, name, text)
+    if errand.role in ("review", "archive"):
+        repository = branch.project.repository
+        diff = diff_text(repository, fork_point(repository, feature.base, commit), commit)
+        yield Piece(PieceKind.REVISED, "change.diff", diff)
+    if errand.role == "review" and feature.report:
+        yield Piece(PieceKind.REVISED, "evidence.md", feature.report)
+    yield from _findings(errand, feature.findings)
+
+
+def _request(feature: Feature) -> str:
+    if feature.description:
+        return note("request", DESCRIPTION=feature.description)
+    return note("no_request", TYPE=feature.workflow.type)
+
+
+def _is_shown(name: str) -> bool:
+    return name.endswith(".md") and not name.startswith(_OF_PACKAGES)
+
+
+def _is_of_phase(name: str, feature: Feature) -> bool:
+    return any(name == one or (one.endswith("/") and name.startswith(one)) for one in feature.phase.artifacts)
+
+
+def _is_of_features(branch: Branch, path: str) -> bool:
+    """The features' folders change from round to round: they are not part of the tree that a prompt begins with."""
+    return path.startswith(f"{branch.project.config.paths.features}/")

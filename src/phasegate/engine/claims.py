@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -10,26 +11,15 @@ from phasegate.checks.claims import Facts, FalseClaim, false_claims
 from phasegate.checks.commits import Commit
 from phasegate.checks.evidence import Evidence
 from phasegate.engine.job_end import Assigned, Ended
+from phasegate.engine.steps import Claimed
 from phasegate.engine.validation import Checker
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.shipped_words import note
 from phasegate.record.rows import Event
-from phasegate.rules.result import Response
 from phasegate.workspace.changes import TooMuch, observe
 
 CLAIMED, FALSE = "agent.claimed", "agent.claimed-falsely"
 _WORDS = ("summary", "pr_url", "next_steps", "error", "blocked_reason", "remediation")
-
-
-class _Claimed(msgspec.Struct, frozen=True):
-    """What a job's result says, without its prose."""
-
-    package: str
-    round: int
-    agent_index: int
-    agent: str
-    duration_s: float  # by our clock
-    said: Response
 
 
 class _Falsely(msgspec.Struct, frozen=True):
@@ -47,40 +37,37 @@ def claimed(place: Workplace, assigned: Assigned, agent_index: int, ended: Ended
         return ()
     said = msgspec.structs.replace(said, **dict.fromkeys(_WORDS))
     package, took_s = place.package.work_package_id, ended.finished.duration_s
-    kept = _Claimed(package, assigned.round, agent_index, assigned.agent, took_s, said)
+    kept = Claimed(package, assigned.round, agent_index, assigned.agent, took_s, said)
     return (Event(CLAIMED, msgspec.json.encode(kept)),)
 
 
-def hold_against(
-    place: Workplace, round_: int, checker: Checker, evidence: Evidence, say: Callable[[str], None]
-) -> tuple[Event, ...]:
+class Compared(NamedTuple):
+    """What was said in a round and is not so: in words, and as events."""
+
+    remarks: tuple[str, ...]
+    rows: tuple[Event, ...]
+
+
+def hold_against(place: Workplace, said: Iterable[Claimed], checker: Checker, evidence: Evidence) -> Compared:
     """Compare what was said in a round with what is: an event for each job that said what is not so."""
-    found = [(one, claims) for one in _of_round(place, round_) if (claims := _false(place, one, checker, evidence))]
-    told = [_told(place, one, claim) for one, claims in found for claim in claims]
-    for remark in told:
-        say(remark)
-    place.claims_file(round_).write_text("".join(f"- {remark}\n" for remark in told), encoding="utf-8")
-    wrong = (_Falsely(one.package, round_, str(one.said.job_id), one.agent, tuple(claims)) for one, claims in found)
-    return tuple(Event(FALSE, msgspec.json.encode(one)) for one in wrong)
+    found = [(one, claims) for one in said if (claims := _false(place, one, checker, evidence))]
+    told = tuple(_told(place, one, claim) for one, claims in found for claim in claims)
+    wrong = (_Falsely(one.package, one.round, str(one.said.job_id), one.agent, tuple(claims)) for one, claims in found)
+    return Compared(told, tuple(Event(FALSE, msgspec.json.encode(one)) for one in wrong))
 
 
-def _told(place: Workplace, one: _Claimed, claim: FalseClaim) -> str:
+def said_last(claims: Iterable[Claimed], round_: int) -> list[Claimed]:
+    """What each agent said last in a round: a blocked package begins its rounds anew."""
+    last = {one.agent_index: one for one in claims if one.round == round_}
+    return [last[index] for index in sorted(last)]
+
+
+def _told(place: Workplace, one: Claimed, claim: FalseClaim) -> str:
     who = f"{one.agent} (agent {one.agent_index})" if place.count > 1 else one.agent
     return note("claim", AGENT=who, CLAIM=claim.claim, TRUTH=claim.truth)
 
 
-def _of_round(place: Workplace, round_: int) -> list[_Claimed]:
-    """What each agent said last: a blocked package begins its rounds anew."""
-    last: dict[int, _Claimed] = {}
-    for event in place.store.events(place.package.feature_slug):
-        if event.kind == CLAIMED:
-            one = msgspec.json.decode(event.payload, type=_Claimed)
-            if (one.package, one.round) == (place.package.work_package_id, round_):
-                last[one.agent_index] = one
-    return [last[index] for index in sorted(last)]
-
-
-def _false(place: Workplace, one: _Claimed, checker: Checker, evidence: Evidence) -> list[FalseClaim]:
+def _false(place: Workplace, one: Claimed, checker: Checker, evidence: Evidence) -> list[FalseClaim]:
     facts = Facts(
         commits=_commits(place, one) if one.said.commits else (),
         checkout=checker.tree,
@@ -91,7 +78,7 @@ def _false(place: Workplace, one: _Claimed, checker: Checker, evidence: Evidence
     return false_claims(one.said, facts)
 
 
-def _commits(place: Workplace, one: _Claimed) -> tuple[Commit, ...]:
+def _commits(place: Workplace, one: Claimed) -> tuple[Commit, ...]:
     """The agent's own commits, by the ids that it knows them by."""
     seen = observe(place.checkout(one.agent_index), litter=place.litter)
     return () if isinstance(seen, TooMuch) else tuple(Commit(own.id, own.message) for own in seen.history.commits)

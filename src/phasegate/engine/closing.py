@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from phasegate.checks.evidence import Evidence
 from phasegate.checks.excerpt import listed
+from phasegate.engine.briefing import CHANGELOG
 from phasegate.engine.feature_branch import Branch
-from phasegate.engine.phase_briefs import CHANGELOG
 from phasegate.engine.phase_checks import check_merge
 from phasegate.engine.project import Project
 from phasegate.engine.validation import failures_of
-from phasegate.record.lock import repository_lock
+from phasegate.engine.workplace import review_room
 from phasegate.rules.feature_events import Completed, Merged, NotMerged
+from phasegate.rules.feature_state import Feature
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, drop_branch, remove_checkout
 from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
@@ -23,24 +24,22 @@ from phasegate.workspace.repository import read_refs
 
 _TRIES = 20
 MOST_AGENTS = 64
-LONGEST_WAIT_S = 6 * 3600.0  # another feature checks its merged tree meanwhile; a lock never outlives its process
 
 
-def merge_feature(project: Project, slug: str, base: str, title: str, judged: str = "") -> Merged | NotMerged:
+def merge_feature(project: Project, feature: Feature) -> Merged | NotMerged:
     """Merge a feature's branch into its base: tested as merged, by compare and swap, over nobody's commits.
 
-    `judged` is the commit that the last reviewer saw: only the archive may have come after it.
+    Only the archive may have come after the commit that the last reviewer saw.
     """
-    branch = Branch(project, slug)
+    branch, base = Branch(project, feature.workflow.feature), feature.base
+    title = f"{branch.slug}: {' '.join(feature.description.split()) or feature.workflow.type}"
     if not project.config.run.deliver_feature_folder:
         gone = {f"{branch.folder}/{name}": None for name in branch.files()}
         branch.put(gone, f"archive: {branch.folder} is not delivered\n")
-    lock = f"merge-into-{base.replace('/', '-')}"
-    with repository_lock(project.location.locks, lock, LONGEST_WAIT_S, project.stop):
-        for _ in range(_TRIES):
-            done = _try_to_merge(project, branch, base, title, judged)
-            if done is not None:
-                return done
+    for _ in range(_TRIES):
+        done = _try_to_merge(project, branch, base, title, feature.judged)
+        if done is not None:
+            return done
     return NotMerged(f"{base} keeps moving", "resolve when it is quiet: the merge is tried again")
 
 
@@ -81,12 +80,17 @@ def _failed(branch: Branch, base: str, evidence: Evidence) -> str:
     return f"the checks fail on {branch.name} merged into {base}:\n" + "\n".join(failures_of(evidence))
 
 
-def tidy(project: Project, slug: str, base: str, works: Iterable[str]) -> Completed:
+def works_of(feature: Feature) -> tuple[str, ...]:
+    """All that checkouts and branches of a feature are named after."""
+    return (*feature.packages, *feature.workflow.phases, "archive", "feature")
+
+
+def tidy(project: Project, feature: Feature) -> Completed:
     """Put away checkouts, rooms, and branches that the base has; what holds more is kept and named."""
-    names = tuple(works)
+    slug, names = feature.workflow.feature, works_of(feature)
     put_away(project, slug, names)
     branches = feature_branches(project, slug, names)
-    return Completed(tuple(branch for branch in branches if not _dropped(project, slug, branch, base)))
+    return Completed(tuple(branch for branch in branches if not _dropped(project, slug, branch, feature.base)))
 
 
 def _dropped(project: Project, slug: str, branch: str, base: str) -> bool:
@@ -103,7 +107,7 @@ def put_away(project: Project, slug: str, works: Iterable[str]) -> tuple[str, ..
             if isinstance(remove_checkout(found, project.signature()), Unsaved):
                 kept.append(str(found.folder))
         for room in (
-            project.worktrees / f".review-{slug}-{work}",
+            review_room(project, f"{slug}-{work}"),
             project.location.folder / "rooms" / f"{slug}-{work}",
         ):
             if room.exists():

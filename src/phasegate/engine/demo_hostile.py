@@ -55,7 +55,7 @@ def misbehave(folder: Path, tell: Callable[[str], None]) -> Iterator[Claim]:
     project = make_demo_project(folder, ("project", "hostile"), "hostile/scenario.toml")
     before = git(project.root, "rev-parse", "main")
     with opened_store(project) as store:
-        load_documents(store, SLUG, project.now(), {one.package: _document(one) for one in STRANGERS})
+        load_documents(project, store, SLUG, {one.package: _document(one) for one in STRANGERS})
         for stranger in STRANGERS:
             if stranger is FORGER and choose(None, needs_network=False) is Level.NONE:
                 tell(f"{stranger.package}: {stranger.what}: left out, this machine has no sandbox to stop it")

@@ -4,39 +4,30 @@ from __future__ import annotations
 
 from phasegate.checks.secrets import find_secrets
 from phasegate.engine.feature_branch import Branch
+from phasegate.engine.harvesting import Left
 from phasegate.engine.validation import added_by
 from phasegate.errors import StateConflict
-from phasegate.rules.scope import Scope
 from phasegate.rules.visible_text import visible
-from phasegate.workspace.changes import Observation
-from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.commit_log import commits_between
-from phasegate.workspace.harvest import Harvest, harvest
 from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
 from phasegate.workspace.person_checkout import Obstacle
 
 _TRIES = 5
 
 
-def take_documents(branch: Branch, checkout: Checkout, look: Observation, scope: Scope, title: str) -> tuple[str, ...]:
-    """Take over what was seen in a checkout and found to be within scope. A second time is no harm.
+def take_documents(branch: Branch, left: Left) -> tuple[str, ...]:
+    """Take over what a writer left, if it is within its scope; what stands against it. A second time is no harm.
 
     Documents are shown to other agents and merged: where something looks like a secret nothing is taken, and it is
     told where.
     """
-    taken = harvest(
-        checkout,
-        look,
-        lambda path: scope.covers(path) and not scope.is_litter(path),
-        committer=branch.project.signature(),
-        title=title,
-    )
-    if not isinstance(taken, Harvest):
-        raise StateConflict(f"the documents could not be taken over: {taken}", "run again")
-    if secrets := _secrets(branch, checkout.start, taken.tip):
+    if violations := tuple(left.violations()):
+        return violations
+    tip = left.taken_over()
+    if secrets := _secrets(branch, left.checkout.start, tip):
         return secrets
-    if not branch.take_in(taken.tip):
-        _merge_in(branch, checkout.assignment.branch)
+    if not branch.take_in(tip):
+        _merge_in(branch, left.checkout.assignment.branch)
     return ()
 
 

@@ -9,11 +9,9 @@ from typing import NamedTuple
 from phasegate.engine.project import Project
 from phasegate.errors import StateConflict
 from phasegate.rules.scope import Scope
-from phasegate.workspace.checkout_start import advance
 from phasegate.workspace.commit_log import blobs_of
 from phasegate.workspace.objects import NewCommit, Version, write_blobs, write_commits
-from phasegate.workspace.refs import BRANCHES, branch_is_gone
-from phasegate.workspace.repository import Repository, is_ancestor, read_blobs, read_refs
+from phasegate.workspace.repository import is_ancestor, read_blobs
 from phasegate.workspace.tree_diff import differences
 
 LARGEST_DOCUMENT_BYTES = 4_000_000
@@ -36,7 +34,12 @@ class Branch(NamedTuple):
         return f"{self.project.config.paths.features}/{self.slug}"
 
     def head(self) -> str:
-        return branch_head(self.project.repository, self.name)
+        commits = self.project.refs.fetch(self.name)
+        if self.name not in commits:
+            raise StateConflict(
+                f"there is no branch {self.name}", "it was removed; put it back, or cancel the workflow"
+            )
+        return commits[self.name]
 
     def documents(self, commit: str | None = None) -> dict[str, str]:
         """The documents of the feature's folder, by their names in it, each with the id of its content.
@@ -80,7 +83,7 @@ class Branch(NamedTuple):
             if not changed:
                 return head
             commit = self._commit(head, changed, message)
-            if advance(self.project.repository, self.name, head, commit):
+            if self.project.refs.move(self.name, head, commit):
                 return commit
         raise StateConflict(f"{self.name} keeps moving", "run again")
 
@@ -89,7 +92,7 @@ class Branch(NamedTuple):
         repository, head = self.project.repository, self.head()
         if is_ancestor(repository, commit, head):
             return True
-        return is_ancestor(repository, head, commit) and advance(repository, self.name, head, commit)
+        return is_ancestor(repository, head, commit) and self.project.refs.move(self.name, head, commit)
 
     def _changed(self, head: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
         blobs = blobs_of(self.project.repository, head)
@@ -103,14 +106,6 @@ class Branch(NamedTuple):
         paths = {path: None if data is None else _version(data, repository.hash_name) for path, data in files.items()}
         (commit,) = write_commits(repository, [NewCommit((head,), signature, signature, message, paths)])
         return commit
-
-
-def branch_head(repository: Repository, branch: str) -> str:
-    """The commit of a branch that must be there."""
-    refs = read_refs(repository, BRANCHES + branch)
-    if BRANCHES + branch not in refs:
-        raise branch_is_gone(repository, branch)
-    return refs[BRANCHES + branch]
 
 
 def _holds(name: str, full: set[str]) -> bool:

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from phasegate.engine.ports import RecordReader, RunRecord
 from phasegate.engine.project import Project
 from phasegate.engine.work_journal import Due, Transition, WorkJournal
-from phasegate.record.reader import Reader
 from phasegate.record.row_events import gate_judged, workflow_changed
 from phasegate.record.rows import Event, Gate, Recorded
 from phasegate.record.rows import Workflow as WorkflowRow
-from phasegate.record.store import Store
 from phasegate.record.view import write_view
 from phasegate.rules.decide import apply, decide, fold
 from phasegate.rules.feature_events import GateChecked, Happened
@@ -38,12 +37,12 @@ def read_happened(payload: bytes) -> Happened:
     return msgspec.json.decode(payload, type=_Step).event
 
 
-def read_feature(reader: Reader, slug: str) -> Feature | None:
+def read_feature(reader: RecordReader, slug: str) -> Feature | None:
     """Where a feature stands; None if it never was started."""
     return fold(read_happened(one.payload) for one in reader.events(slug) if one.kind == HAPPENED)
 
 
-def recorded_workflows(reader: Reader) -> list[Workflow]:
+def recorded_workflows(reader: RecordReader) -> list[Workflow]:
     """Every feature's workflow, the one started, moved or chosen last first."""
     return [
         Workflow(row.feature, row.type, tuple(row.phases.split()), row.position, Stage(row.stage), row.round, row.noun)
@@ -89,26 +88,26 @@ class FeatureUnit:
         return None if step in _ORDERS else Due("archive" if state.closing else state.workflow.phase, step, state.round)
 
 
-def open_feature_journal(project: Project, store: Store, slug: str) -> WorkJournal[Feature, Happened]:
+def open_feature_journal(project: Project, record: RunRecord, slug: str) -> WorkJournal[Feature, Happened]:
     """The journal of a feature; state.json follows it."""
 
     def heard(taken: Sequence[Transition[Feature, Happened]]) -> None:
         if taken and (taken[0].before is None or _shown(taken[0].before) != _shown(taken[-1].after)):
-            show(project, store, taken[-1].after)
+            show(project, record, taken[-1].after)
 
-    return WorkJournal(store, project.clock, FeatureUnit(slug), heard)
+    return WorkJournal(record, project.clock, FeatureUnit(slug), heard)
 
 
-def choose(project: Project, store: Store, journal: WorkJournal[Feature, Happened]) -> None:
+def choose(project: Project, record: RunRecord, journal: WorkJournal[Feature, Happened]) -> None:
     """Make a feature the default of later commands, and the one that state.json shows."""
     feature = journal.state
-    first = next(iter(store.workflows()), None)
+    first = next(iter(record.workflows()), None)
     if first is not None and first.feature != feature.workflow.feature:
         journal.record(rows=[workflow_row(feature, project.now())])
-    show(project, store, feature)
+    show(project, record, feature)
 
 
-def show(project: Project, reader: Reader, feature: Feature) -> None:
+def show(project: Project, reader: RecordReader, feature: Feature) -> None:
     """Write state.json anew: this feature, or when it has ended the one that is the default then."""
     own = feature.workflow
     others = (one for one in recorded_workflows(reader) if one.active and one.feature != own.feature)

@@ -2,43 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from phasegate.engine.job_end import MOST_NAMED
+from phasegate.engine.project import Project
+from phasegate.engine.scope_exceptions import ScopeException
+from phasegate.engine.steps import Did
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
-from phasegate.rules.package_run import Harvested
-from phasegate.rules.scope import Scope, Violation, changed_lock_files, judge
+from phasegate.rules.package_run import Happened, Harvested
+from phasegate.rules.scope import LITTER, Scope, Violation, changed_lock_files, judge
 from phasegate.rules.visible_text import visible
 from phasegate.workspace.changes import Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.disk import Found
 from phasegate.workspace.harvest import Harvest, harvest
+from phasegate.workspace.objects import Signature
 from phasegate.workspace.refs import RefMoved, branch_is_gone
 from phasegate.workspace.tree_diff import differences
 
-Say = Callable[[str], None]
 
-
-def take_over(place: Workplace, round_: int, say: Say) -> Harvested:
+def take_over(place: Workplace, round_: int, allowed: tuple[ScopeException, ...]) -> Did[Happened]:
     """Look at every checkout; if all of them are within their scope, join them on the package's branch."""
-    found = [_Left(place, index, checkout) for index, checkout in enumerate(place.checkouts())]
+    title = f"{place.package.work_package_id}: {place.package.title}"
+    found = [
+        Left(checkout, place.scope(index, allowed), title, place.signature(), place.litter)
+        for index, checkout in enumerate(place.checkouts())
+    ]
     for index in range(place.count):
         place.disarm(index)
     violations = tuple(text for left in found for text in left.violations()) or tuple(_contested(found))
     if violations:
-        return Harvested(violations=violations)
-    remarks = [remark for left in found for remark in left.remarks()]
-    for remark in remarks:
-        say(remark)
-    place.remarks_file(round_).write_text("".join(f"- {remark}\n" for remark in remarks), encoding="utf-8")
+        return Did((Harvested(violations=violations),))
+    remarks = tuple(remark for left in found for remark in left.remarks())
+    paper = write_remarks(place.project, remarks, place.paper_name(round_, ".remarks"))
     start = found[0].checkout.start
     tip = [left.taken_over() for left in found][-1]
-    return Harvested(tip if differences(place.project.repository.place(), start, tip) else "")
+    commit = tip if differences(place.project.repository.place(), start, tip) else ""
+    return Did((Harvested(commit, remarks=paper),), notices=remarks)
 
 
-def _contested(found: Sequence[_Left]) -> Iterator[str]:
+def write_remarks(project: Project, remarks: Sequence[str], name: str) -> str:
+    """A paper for the reviewer with these remarks; none at all is no paper."""
+    return project.papers.put("".join(f"- {remark}\n" for remark in remarks).encode(), name) if remarks else ""
+
+
+def _contested(found: Sequence[Left]) -> Iterator[str]:
     """Lock files are everybody's: two agents may have changed one, each in another way."""
     first: dict[str, Found | None] = {}
     for left in found:
@@ -61,13 +71,15 @@ def named(paths: Sequence[str]) -> str:
     return ", ".join([*map(visible, paths[:MOST_NAMED]), *more])
 
 
-class _Left:
-    """What one agent left."""
+class Left:
+    """What one agent left in its checkout."""
 
-    def __init__(self, place: Workplace, index: int, checkout: Checkout) -> None:
-        self._place, self.checkout = place, checkout
-        self._scope: Scope = place.scope(index)
-        self._seen: Observation | TooMuch = observe(checkout, litter=place.litter)
+    def __init__(
+        self, checkout: Checkout, scope: Scope, title: str, committer: Signature, litter: tuple[str, ...] = LITTER
+    ) -> None:
+        self.checkout = checkout
+        self._scope, self._title, self._committer = scope, title, committer
+        self._seen: Observation | TooMuch = observe(checkout, litter=litter)
 
     @property
     def versions(self) -> Mapping[str, Found | None]:
@@ -92,18 +104,18 @@ class _Left:
                 yield note(name, FILES=named(paths))
 
     def taken_over(self) -> str:
-        """The head of the package's branch, with what this agent may deliver."""
+        """The head of the work's branch, with what this agent may deliver. A second time is no harm."""
         assert not isinstance(self._seen, TooMuch)
-        scope, package = self._scope, self._place.package
+        scope = self._scope
         taken = harvest(
             self.checkout,
             self._seen,
             lambda path: not scope.is_litter(path) and (scope.covers(path) or scope.is_lock_file(path)),
-            committer=self._place.signature(),
-            title=f"{package.work_package_id}: {package.title}",
+            committer=self._committer,
+            title=self._title,
         )
         if isinstance(taken, RefMoved) and taken.actual is None:
             raise branch_is_gone(self.checkout.repository, self.checkout.assignment.branch)
         if not isinstance(taken, Harvest):
-            raise StateConflict(f"the work could not be taken over: {taken}", "dispatch again")
+            raise StateConflict(f"the work could not be taken over: {taken}", "try it again")
         return taken.tip

@@ -1,4 +1,4 @@
-"""What the end of an agent's run means: exit code, answer and blockers together. Files and checks count later."""
+"""A job: who does it, what it is told, and how it ended."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from phasegate.config import Agent
 from phasegate.record.rows import Event
 from phasegate.rules.answer import Answer, blockers_in, parse_answer
 from phasegate.rules.budget import Piece
+from phasegate.rules.job_verdict import Rest, SeenEnd, judge_end
 from phasegate.rules.package_run import End
-from phasegate.rules.result import Response, check_result
 from phasegate.rules.retry import rest_s
 from phasegate.rules.scope import Scope
 from phasegate.rules.visible_text import visible
@@ -23,7 +23,6 @@ from phasegate.rules.work_package import WorkPackage
 
 MOST_NAMED = 20
 LONGEST_REASON = 10_000
-LONGEST_REST_S = 12 * 3600.0
 
 
 class Assigned(NamedTuple):
@@ -47,6 +46,7 @@ class Assigned(NamedTuple):
     share: Share | None = None
     documents: tuple[str, ...] = ()  # to be written by a planner: their skeletons are in the prompt
     scope: Scope = NOTHING  # what it may change
+    commit: str = ""  # what a critic or reviewer of a phase is shown
     prompt: str = ""  # the whole of it, where it is not put together from the parts above
 
     @property
@@ -76,27 +76,43 @@ def judged(
     now_s: float,
     limits_before: int = 0,
 ) -> Ended:
-    """What the end means: exit code, answer and blockers together. Only then do files and checks count.
+    """What the end of a run means, by the rules.
 
     `limits_before`: how often in a row the agent came to a limit before. Where nobody says when it ends, the agent
     rests longer each time, and its fallback steps in at once.
     """
     answer = parse_answer(report.answer, assigned.phase, truncated=report.cut)
-    end, reason, remediation = _verdict_on(assigned, report, finished, answer)
-    reason, remediation = _bounded(reason), _bounded(remediation)
-    again_s = report.retry_at_s
-    if report.ending in (Ending.RATE_LIMITED, Ending.SILENT) and end is End.TRANSIENT:
-        again_s = again_s if again_s and again_s > now_s else now_s + rest_s(limits_before)
-        end, reason, remediation = _at_a_limit(reason, again_s, has_a_stand_in, now_s)
-    if end is End.UNREADABLE and finished.told_to_stop:  # asked again, it would use up its time again
-        end, reason = End.FAILED, f"{cut_short(finished)}: {reason}"
+    is_limited, said_s = report.ending in (Ending.RATE_LIMITED, Ending.SILENT), report.retry_at_s or 0.0
+    again_s = said_s if said_s > now_s or not is_limited else now_s + rest_s(limits_before)
+    seen = SeenEnd(
+        assigned.job,
+        assigned.work_id or None,
+        assigned.phase,
+        report.ending is Ending.COMPLETED,
+        is_limited or report.ending is Ending.TRANSIENT,
+        report.reason,
+        report.remedy or _remedy(assigned, report.ending),
+        (*report.blockers, *answer.blockers, *blockers_in(finished.stderr)),
+        cut_short(finished) if finished.told_to_stop else "",
+        again_s if is_limited else 0.0,
+    )
+    until = datetime.fromtimestamp(again_s).astimezone().isoformat(timespec="seconds")
+    end, reason, remediation = judge_end(seen, answer, Rest(now_s, until, has_a_stand_in))
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
-    return Ended(end, reason, remediation, cleanup, answer, finished, (), report.usage, again_s)
+    return Ended(
+        end, _bounded(reason), _bounded(remediation), cleanup, answer, finished, (), report.usage, again_s or None
+    )
 
 
 def _bounded(text: str) -> str:
     """What is recorded of an agent's words and shown with its package; the whole is in the job's log."""
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]} [...]"
+
+
+def _remedy(assigned: Assigned, ending: Ending) -> str:
+    if ending is Ending.NOT_RUNNABLE:
+        return "see `phasegate agents`, or fix its command in phasegate.toml"
+    return f"see what it did: phasegate audit show --job {assigned.job}"
 
 
 def strayed(ended: Ended, changed: Sequence[str]) -> Ended:
@@ -109,50 +125,3 @@ def strayed(ended: Ended, changed: Sequence[str]) -> Ended:
         "(bubblewrap, once installed, keeps agents from it)"
     )
     return ended._replace(end=End.BLOCKED, reason=reason, remediation=remedy)
-
-
-def _verdict_on(assigned: Assigned, report: AgentReport, finished: FinishedRun, answer: Answer) -> tuple[End, str, str]:
-    """What an agent says outright goes before what its last words look like: a blocker is not tried again."""
-    response = answer.response
-    if response is not None and not response.success:
-        if refused := _refusals(assigned, response):
-            return End.UNREADABLE, refused, ""
-        return End.BLOCKED, response.blocked_reason or response.error or "it failed", response.remediation or ""
-    if blockers := dict.fromkeys((*report.blockers, *answer.blockers, *blockers_in(finished.stderr))):
-        return End.BLOCKED, "; ".join(blockers), ""
-    if report.ending in (Ending.TRANSIENT, Ending.RATE_LIMITED, Ending.SILENT):
-        return End.TRANSIENT, report.reason, "wait, then dispatch again"
-    if report.ending is not Ending.COMPLETED:
-        return End.FAILED, report.reason, report.remedy or _remedy(assigned, report.ending)
-    if assigned.phase == "implement":
-        return _about_response(assigned, answer)
-    return (End.UNREADABLE, answer.reason, "") if answer.error else (End.DONE, "", "")
-
-
-def _at_a_limit(reason: str, retry_at_s: float, has_a_stand_in: bool, now_s: float) -> tuple[End, str, str]:
-    """A limit of the provider is waited for, if it is lifted soon enough or another agent goes on meanwhile."""
-    until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="seconds")
-    if has_a_stand_in or retry_at_s - now_s <= LONGEST_REST_S:
-        return End.LIMITED, f"{reason}; it rests until {until}", ""
-    return End.FAILED, f"{reason}; not lifted until {until}", "resolve then, or give the agent a fallback"
-
-
-def _remedy(assigned: Assigned, ending: Ending) -> str:
-    if ending is Ending.NOT_RUNNABLE:
-        return "see `phasegate agents`, or fix its command in phasegate.toml"
-    return f"see what it did: phasegate audit show --job {assigned.job}"
-
-
-def _about_response(assigned: Assigned, answer: Answer) -> tuple[End, str, str]:
-    """An implementer owes the JSON result of this very job."""
-    if answer.error:
-        return End.UNREADABLE, answer.reason, ""
-    if answer.response is None:
-        return End.UNREADABLE, answer.result_error or "there is no JSON result", ""
-    refused = _refusals(assigned, answer.response)
-    return (End.UNREADABLE, refused, "") if refused else (End.DONE, "", "")
-
-
-def _refusals(assigned: Assigned, response: Response) -> str:
-    refused = check_result(response, assigned.job, assigned.work_id or None)
-    return f"the JSON result is refused: {', '.join(refused)}" if refused else ""

@@ -20,21 +20,17 @@ from phasegate.cage.probe import choose
 from phasegate.cage.request import Request
 from phasegate.cage.sweep import end_tagged
 from phasegate.config.settings import Sandbox
+from phasegate.engine.admission import Admitted, CapReached
 from phasegate.engine.job_end import Assigned, Ended, judged, strayed
 from phasegate.engine.live import LiveTrail, used
-from phasegate.engine.outside_watch import Watch
-from phasegate.engine.ports import stamp
+from phasegate.engine.ports import TrailSink, stamp
 from phasegate.engine.project import Project
-from phasegate.engine.spool_answers import answerer
 from phasegate.prompts.assemble import PromptRequest, assemble
 from phasegate.record.row_events import job_ended, trail_sealed
 from phasegate.record.rows import Event, Seal
 from phasegate.record.rows import Job as JobRow
-from phasegate.record.store import Store
-from phasegate.record.trails import Trails
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.package_run import End
-from phasegate.rules.spending import Caps, reached
 from phasegate.rules.trail import Action, Done, Source, Value
 from phasegate.workspace.agent_git_writer import object_stores
 from phasegate.workspace.removal import remove_tree
@@ -44,15 +40,14 @@ LOGS = ("stdout.log", "stderr.log")
 
 def run_job(
     project: Project,
-    store: Store,
-    trails: Trails,
+    trails: TrailSink,
     assigned: Assigned,
-    started: JobRow,
+    admitted: Admitted,
     announce: Callable[[Job], None] = lambda cage: None,
 ) -> Ended:
     """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
-    if (full := _cap_reached(project, store, assigned)) is not None:
-        return _not_started(project, trails, assigned, started, *full)
+    if admitted.refused is not None:
+        return _not_started(project, trails, assigned, admitted.row, admitted.refused)
     folder = project.jobs / assigned.job
     folder.mkdir(parents=True, mode=0o700)
     harness = harness_of(assigned.settings.harness)
@@ -78,46 +73,33 @@ def run_job(
         readable = (*request.readable, *object_stores(project.repository))
         request = request._replace(readable=readable, stdout_log=folder / LOGS[0], stderr_log=folder / LOGS[1])
         _note_start(project, trails, assigned, request, prompt)
-        watch = Watch(project, store, assigned.feature, assigned.work_id) if level is Level.NONE else None
-        with spool.serving(answerer(project, store, assigned.feature, assigned.work_id)):
+        watch = admitted.look_outside() if level is Level.NONE else None
+        with spool.serving(admitted.answer):
             cage = Job(request)
             announce(cage)  # whoever started this may stop it from another thread
             note = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, project.now(), done))
             report, finished = run_agent(cage, harness.reading(task, cage), note)
     _empty(folder)
-    ended = judged(
-        assigned,
-        report,
-        finished,
-        _has_a_stand_in(project, store, assigned),
-        project.clock.time_s(),
-        store.limits_in_a_row(assigned.agent),
-    )
+    ended = judged(assigned, report, finished, admitted.has_a_stand_in, project.clock.time_s(), admitted.limits_before)
     if watch is not None and (changed := watch.changes()):
         ended = strayed(ended, changed)
     seal = _note_end(project, trails, assigned, ended)
-    return ended._replace(rows=(_ended_row(project, started, ended, prompt), trail_sealed(seal)))
+    return ended._replace(rows=(_ended_row(project, admitted.row, ended, prompt), trail_sealed(seal)))
 
 
-def _cap_reached(project: Project, store: Store, assigned: Assigned) -> tuple[str, str] | None:
-    limits = project.config.limits
-    caps = Caps(limits.run_cost_usd, limits.total_cost_usd, limits.run_tokens)
-    return reached(caps, store.spent(assigned.feature), store.spent())
-
-
-def _not_started(project: Project, trails: Trails, assigned: Assigned, started: JobRow, reason: str, key: str) -> Ended:
-    """A hard cap is reached: nothing more is started before a person has raised it. Its trail says so."""
-    remedy = f"raise {key} in [limits] of phasegate.toml if you want to go on, then resolve"
-    reason = f"a limit is reached: {reason}"
+def _not_started(
+    project: Project, trails: TrailSink, assigned: Assigned, started: JobRow, refused: CapReached
+) -> Ended:
+    """The end of a job that a cap kept from its start. Its trail says so."""
     trails.open(assigned.feature, assigned.job)
-    told = {"text": f"not started: {reason}"}
+    told = {"text": f"not started: {refused.reason}"}
     trails.write(assigned.job, project.now(), Done("phasegate", Action.NOTICE, Source.OBSERVED, told))
     rows = (
         job_ended(started._replace(ended=project.now(), outcome=str(End.BLOCKED))),
         trail_sealed(trails.close(assigned.job)),
     )
-    answer = parse_answer("", assigned.phase)
-    return Ended(End.BLOCKED, reason, remedy, False, answer, FinishedRun(None, "", ""), rows)
+    answer, nothing = parse_answer("", assigned.phase), FinishedRun(None, "", "")
+    return Ended(End.BLOCKED, refused.reason, refused.remedy, False, answer, nothing, rows)
 
 
 def clear_away(project: Project, job: str) -> None:
@@ -157,24 +139,11 @@ def wanted_level(project: Project) -> Level | None:
     return None if sandbox is Sandbox.AUTO else Level(sandbox.value)
 
 
-def started_row(project: Project, assigned: Assigned) -> JobRow:
-    """The job as the journal knows it from its start on."""
-    return JobRow(
-        assigned.feature,
-        assigned.job,
-        assigned.work_id,
-        assigned.phase,
-        assigned.round,
-        assigned.agent,
-        project.now(),
-        workflow_phase=assigned.workflow_phase,
-        model=assigned.settings.model or "",
-    )
-
-
 def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder: Path) -> Path:
     path = folder / "prompt.xml"
-    path.write_text(assigned.prompt or _assembled(project, assigned, harness), encoding="utf-8")
+    text = assigned.prompt or _assembled(project, assigned, harness)
+    path.write_text(text, encoding="utf-8")
+    project.papers.put(text.encode())
     return path
 
 
@@ -229,13 +198,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
     )
 
 
-def _has_a_stand_in(project: Project, store: Store, assigned: Assigned) -> bool:
-    """Whether another agent goes on while this one rests."""
-    fallback = assigned.settings.fallback
-    return fallback is not None and fallback not in store.resting(project.clock.time_s())
-
-
-def _note_start(project: Project, trails: Trails, assigned: Assigned, request: Request, prompt: Path) -> None:
+def _note_start(project: Project, trails: TrailSink, assigned: Assigned, request: Request, prompt: Path) -> None:
     fields: dict[str, Value] = {
         "argv": list(request.argv),
         "env": sorted(request.env),
@@ -246,7 +209,7 @@ def _note_start(project: Project, trails: Trails, assigned: Assigned, request: R
     trails.write(assigned.job, project.now(), Done("phasegate", Action.START, Source.OBSERVED, fields))
 
 
-def _note_end(project: Project, trails: Trails, assigned: Assigned, ended: Ended) -> Seal:
+def _note_end(project: Project, trails: TrailSink, assigned: Assigned, ended: Ended) -> Seal:
     actor, finished = f"agent:{assigned.agent}", ended.finished
     if finished.told_to_stop:
         trails.write(assigned.job, project.now(), Done("phasegate", Action.TOLD_TO_STOP, Source.OBSERVED))

@@ -7,23 +7,19 @@ from phasegate.engine.validation import Checker, failures_of
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
-from phasegate.record.lock import repository_lock
 from phasegate.rules.package_run import Merged, NotMerged
 from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
 from phasegate.workspace.refs import RefMoved
 
 MOST_TRIES = 20
-LONGEST_WAIT_S = 6 * 3600.0  # others check their merged trees meanwhile; a lock never outlives its process
 
 
 def merge(place: Workplace) -> Merged | NotMerged:
-    """One package of a feature after the other: each checks its merged tree once, however many there are."""
-    slug = place.package.feature_slug
-    with repository_lock(place.project.location.locks, f"merge-{slug}", LONGEST_WAIT_S, place.project.stop):
-        for _ in range(MOST_TRIES):
-            if (done := _try_to_merge(place)) is not None:
-                return done
-    raise StateConflict(f"feat/{slug} keeps moving", "dispatch again")
+    """Merge a package's work into its feature's branch, by compare and swap."""
+    for _ in range(MOST_TRIES):
+        if (done := _try_to_merge(place)) is not None:
+            return done
+    raise StateConflict(f"feat/{place.package.feature_slug} keeps moving", "dispatch again")
 
 
 def _try_to_merge(place: Workplace) -> Merged | NotMerged | None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from phasegate.engine.closing import feature_branches, put_away
-from phasegate.engine.dispatch import current_branch
+from phasegate.engine.closing import feature_branches, put_away, works_of
 from phasegate.engine.driver import at_work
 from phasegate.engine.feature_journal import open_feature_journal, read_feature, recorded_workflows
 from phasegate.engine.phase_steps import PhaseSteps
+from phasegate.engine.ports import RecordReader, RunRecord
 from phasegate.engine.project import Project
 from phasegate.engine.staffing import member_for, staff
 from phasegate.engine.work_journal import WorkJournal
+from phasegate.engine.workplace import current_branch
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.record.artifacts import list_features
 from phasegate.record.lock import feature_lock, repository_lock
-from phasegate.record.reader import Reader
-from phasegate.record.store import Store
-from phasegate.record.trails import Trails
 from phasegate.record.view import write_view
 from phasegate.rules import lifecycle
 from phasegate.rules.decide import take
@@ -51,7 +49,7 @@ _LONGEST_SLUG = 48
 
 
 def start(
-    project: Project, store: Store, type_: str, description: str, agent: str | None = None, by: By = NOT_KEPT
+    project: Project, store: RunRecord, type_: str, description: str, agent: str | None = None, by: By = NOT_KEPT
 ) -> str:
     """Begin a workflow; the slug of its feature."""
     phases, noun = _phases(project, type_)
@@ -75,7 +73,7 @@ def start(
     return slug
 
 
-def chosen(project: Project, store: Store, feature: str | None) -> str:
+def chosen(project: Project, store: RunRecord, feature: str | None) -> str:
     """The feature that a command is about: the one asked for, else the one started or chosen last."""
     workflows = recorded_workflows(store)
     last = next((one.feature for one in workflows if one.active), None)
@@ -87,42 +85,42 @@ def chosen(project: Project, store: Store, feature: str | None) -> str:
     return found.feature
 
 
-def _show_end(project: Project, store: Store, slug: str) -> None:
+def _show_end(project: Project, store: RunRecord, slug: str) -> None:
     """A death between the last record and its view leaves a workflow in state.json that nobody would go on with."""
     with feature_lock(project.location.locks, slug, "show its end", project.now()):
         feature = read_feature(store, slug)
         write_view(project.root, feature.workflow if feature else None)
 
 
-def advance(project: Project, store: Store, slug: str, by: By = NOT_KEPT) -> Feature:
+def advance(project: Project, store: RunRecord, slug: str, by: By = NOT_KEPT) -> Feature:
     """On to the next phase, from a passed gate."""
     return _ordered(project, store, slug, "advance", Advanced(by))
 
 
-def retry(project: Project, store: Store, slug: str, by: By = NOT_KEPT) -> Feature:
+def retry(project: Project, store: RunRecord, slug: str, by: By = NOT_KEPT) -> Feature:
     """One more round of the phase, after a failed gate."""
     return _ordered(project, store, slug, "retry", Retried(by))
 
 
-def escalate(project: Project, store: Store, slug: str, why: str, by: By = NOT_KEPT) -> Feature:
+def escalate(project: Project, store: RunRecord, slug: str, why: str, by: By = NOT_KEPT) -> Feature:
     """Stop for a person."""
     return _ordered(project, store, slug, "escalate", Escalated(why, by=by))
 
 
-def resolve(project: Project, store: Store, slug: str, how: str, by: By = NOT_KEPT) -> Feature:
+def resolve(project: Project, store: RunRecord, slug: str, how: str, by: By = NOT_KEPT) -> Feature:
     """A blocker is dealt with: the blocked step can be tried again."""
     return _ordered(project, store, slug, "resolve", Resolved(how, by))
 
 
-def cancel(project: Project, store: Store, slug: str, reason: str, by: By = NOT_KEPT) -> tuple[str, ...]:
+def cancel(project: Project, store: RunRecord, slug: str, reason: str, by: By = NOT_KEPT) -> tuple[str, ...]:
     """End a workflow without a merge; the branches that are kept."""
     feature = _ordered(project, store, slug, "cancel", Cancelled(reason, by))
-    works = (*feature.packages, *feature.workflow.phases, "archive", "feature")
+    works = works_of(feature)
     put_away(project, slug, works)
     return tuple(feature_branches(project, slug, works))
 
 
-def refuse_to_complete(reader: Reader, slug: str) -> None:
+def refuse_to_complete(reader: RecordReader, slug: str) -> None:
     """Say what is missing before a workflow can be completed, if something is."""
     feature = read_feature(reader, slug)
     refused = lifecycle.complete(feature.workflow) if feature else Refusal(f"feature {slug} has no workflow")
@@ -130,16 +128,12 @@ def refuse_to_complete(reader: Reader, slug: str) -> None:
         raise StateConflict(refused.reason, refused.hint or "phasegate status shows what is missing")
 
 
-def check_gate(project: Project, store: Store, slug: str) -> tuple[Feature, GateResult]:
+def check_gate(project: Project, store: RunRecord, slug: str) -> tuple[Feature, GateResult]:
     """Check the gate of the current phase. It is on record only when the work of the phase is done."""
-    with (
-        at_work(project, store, slug, "gate") as journal,
-        Trails.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails,
-    ):
+    with at_work(project, store, slug, "gate") as journal:
         feature = journal.state
         open_feature(project.repository, slug, feature.base)  # nothing may have been carried out yet
-        steps = PhaseSteps(project, store, trails, journal, None)
-        found = steps.at_the_gate()
+        found = PhaseSteps(project, slug).at_the_gate(feature)
         result = judged(feature, found)
         if feature.workflow.stage is Stage.WORKING and feature.todo[:1] == (Step.GATE,):
             feature = journal.record(found)
@@ -168,7 +162,7 @@ def _runs(phase: PhasePlan) -> int:
     return sum(step in agents for step in STEPS[phase.work])
 
 
-def _ordered(project: Project, store: Store, slug: str, verb: str, event: Happened) -> Feature:
+def _ordered(project: Project, store: RunRecord, slug: str, verb: str, event: Happened) -> Feature:
     with at_work(project, store, slug, verb) as journal:
         return _order(journal, event)
 
@@ -212,7 +206,7 @@ def _refuse_without_agents(project: Project, plan: tuple[PhasePlan, ...], agent:
             member_for(project, role, phase.key, agent)
 
 
-def _free_slug(project: Project, reader: Reader, description: str) -> str:
+def _free_slug(project: Project, reader: RecordReader, description: str) -> str:
     """The next number, and the first words of the description."""
     taken = [*reader.features(), *list_features(project.root, below=project.config.paths.features)]
     taken += [ref.removeprefix(f"{BRANCHES}feat/") for ref in read_refs(project.repository, f"{BRANCHES}feat/")]

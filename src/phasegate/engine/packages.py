@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from phasegate.engine.ports import RecordReader, RunRecord
 from phasegate.engine.project import Project
 from phasegate.engine.work_journal import Due, Transition
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.feature_folder import read_text
 from phasegate.prompts.package_reader import load
-from phasegate.record.reader import Reader
 from phasegate.record.row_events import package_changed
 from phasegate.record.rows import Event, Package, Recorded
-from phasegate.record.store import Store
 from phasegate.rules.dependencies import needs, plan_problems
 from phasegate.rules.package_run import Happened, Limits, Prepared, Run, Step, apply, fold
 from phasegate.rules.phase import Work, phase_of
@@ -30,7 +29,7 @@ class _Loaded(msgspec.Struct, frozen=True):
     documents: dict[str, str]  # the text of each WPnn.md, by package: what is run is what was loaded
 
 
-class _Step(msgspec.Struct, frozen=True):
+class _PackageStep(msgspec.Struct, frozen=True):
     package: str
     event: Happened
 
@@ -43,7 +42,7 @@ class Planned(NamedTuple):
     waits_for: frozenset[str]
 
 
-def load_plan(project: Project, store: Store, folder: Path) -> list[WorkPackage]:
+def load_plan(project: Project, record: RunRecord, folder: Path) -> list[WorkPackage]:
     """Put the packages of a feature's folder on record. What has begun keeps its state."""
     slug = folder.resolve().name
     if not slug_is_safe(slug):
@@ -51,38 +50,49 @@ def load_plan(project: Project, store: Store, folder: Path) -> list[WorkPackage]
     paths = sorted((folder / "tasks").glob("WP*.md"))
     if not paths:
         raise ConfigError(f"{folder / 'tasks'} holds no WPnn.md", "write one a package, see `phasegate spec check`")
-    load_documents(store, slug, project.now(), {path.stem: read_text(path) for path in paths})
-    return [one.package for one in planned(store, slug).values()]
+    load_documents(project, record, slug, {path.stem: read_text(path) for path in paths})
+    return [one.package for one in planned(record, slug).values()]
 
 
-def load_documents(store: Store, slug: str, ts: str, documents: Mapping[str, str]) -> None:
+def load_documents(project: Project, record: RunRecord, slug: str, documents: Mapping[str, str]) -> None:
     """Put the packages of a feature on record, each given as the text of its WPnn.md. What is no plan is refused."""
+    known = [row.id for row in record.packages(slug)]
+    record.append_now(slug, project.now(), plan_loaded(slug, documents, known, project.now()))
+
+
+def plan_loaded(slug: str, documents: Mapping[str, str], known: Collection[str], ts: str) -> list[Event]:
+    """The record of a plan, with a row for each package that is not known yet. What is no plan is refused."""
     packages = [load(text, f"{name}.md", slug) for name, text in documents.items()]
     names = [*documents]
     for at, problem in plan_problems(packages):
         raise ConfigError(f"{names[at]}.md: {problem.key} {problem.message}", "fix the plan, then load it again")
     texts = {package.work_package_id: documents[name] for name, package in zip(names, packages, strict=True)}
-    known = {row.id for row in store.packages(slug)}
-    fresh = [package_changed(_row(package, ts)) for package in packages if package.work_package_id not in known]
-    store.append_now(slug, ts, [Event(PLAN_LOADED, msgspec.json.encode(_Loaded(texts))), *fresh])
+    fresh = (package for package in packages if package.work_package_id not in known)
+    rows = [Package(slug, package.work_package_id, package.title, State.PLANNED, since=ts) for package in fresh]
+    return [Event(PLAN_LOADED, msgspec.json.encode(_Loaded(texts))), *map(package_changed, rows)]
 
 
-def _row(package: WorkPackage, ts: str) -> Package:
-    return Package(package.feature_slug, package.work_package_id, package.title, State.PLANNED, since=ts)
+def read_plan(payload: bytes) -> Mapping[str, str]:
+    """The documents of a plan on record."""
+    return msgspec.json.decode(payload, type=_Loaded).documents
 
 
-def planned(reader: Reader, slug: str) -> dict[str, Planned]:
+def planned(reader: RecordReader, slug: str) -> dict[str, Planned]:
     """The packages of a feature, by id."""
     loaded = [event for event in reader.events(slug) if event.kind == PLAN_LOADED]
     if not loaded:
         return {}
-    documents = msgspec.json.decode(loaded[-1].payload, type=_Loaded).documents
+    return planned_in(slug, read_plan(loaded[-1].payload))
+
+
+def planned_in(slug: str, documents: Mapping[str, str]) -> dict[str, Planned]:
+    """The packages of these documents, by id."""
     packages = [load(text, f"{name}.md", slug) for name, text in documents.items()]
     waits_for = needs(packages)
     return {p.work_package_id: Planned(p, documents[p.work_package_id], waits_for[p.work_package_id]) for p in packages}
 
 
-def find_package(reader: Reader, wanted: str, feature: str | None) -> Planned:
+def find_package(reader: RecordReader, wanted: str, feature: str | None) -> Planned:
     """The package of that id; the feature must be named when several have one."""
     features = [feature] if feature else reader.features()
     found = [every[wanted] for slug in features if slug and wanted in (every := planned(reader, slug))]
@@ -101,7 +111,7 @@ def find_package(reader: Reader, wanted: str, feature: str | None) -> Planned:
     raise ConfigError(f"there is no package {wanted}{where}", hint)
 
 
-def beginnings(reader: Reader, slug: str) -> dict[str, str]:
+def beginnings(reader: RecordReader, slug: str) -> dict[str, str]:
     """The commit from which each package of a feature was begun, by package."""
     found: dict[str, str] = {}
     for recorded in reader.events(slug):
@@ -114,7 +124,7 @@ def beginnings(reader: Reader, slug: str) -> dict[str, str]:
 
 def read_package_event(payload: bytes) -> tuple[str, Happened]:
     """The package and the event of a record of the journal."""
-    step = msgspec.json.decode(payload, type=_Step)
+    step = msgspec.json.decode(payload, type=_PackageStep)
     return step.package, step.event
 
 
@@ -132,7 +142,7 @@ class PackageUnit:
         return event if package == self.work else None
 
     def write(self, event: Happened) -> Event:
-        return Event(HAPPENED, msgspec.json.encode(_Step(self.work, event)))
+        return Event(HAPPENED, msgspec.json.encode(_PackageStep(self.work, event)))
 
     def fold(self, events: Iterable[Happened]) -> Run:
         return fold(events, self._limits)
@@ -157,7 +167,7 @@ def _shown(run: Run | None) -> tuple[object, ...]:
     return (run.state, run.round, run.reason, run.remediation) if run else ()
 
 
-def refuse_unready(reader: Reader, one: Planned) -> None:
+def refuse_unready(reader: RecordReader, one: Planned) -> None:
     """A package starts when all that it waits for is DONE."""
     states = {row.id: row.state for row in reader.packages(one.package.feature_slug)}
     missing = sorted(name for name in one.waits_for if states.get(name) != State.DONE)
@@ -166,7 +176,7 @@ def refuse_unready(reader: Reader, one: Planned) -> None:
         raise StateConflict(f"{one.package.work_package_id} waits for {waits}", "dispatch those first")
 
 
-def phase_of_packages(reader: Reader, feature: str) -> str:
+def phase_of_packages(reader: RecordReader, feature: str) -> str:
     """The phase that a feature's packages are carried out in; without a workflow, that of the shipped ones."""
     phases = next((row.phases.split() for row in reader.workflows() if row.feature == feature), [])
     return next((key for key in phases if phase_of(key).work is Work.PACKAGES), "06-implementation")

@@ -8,16 +8,16 @@ from typing import NamedTuple
 from phasegate.engine.check_plan import plan_for
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.packages import Planned as PlannedPackage
-from phasegate.engine.packages import load_documents, planned
+from phasegate.engine.packages import plan_loaded, planned_in
 from phasegate.engine.project import Project
+from phasegate.engine.steps import Did, Known
 from phasegate.engine.validation import profile_of
 from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_document, read_yaml
 from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.prompts.shipped_words import note
-from phasegate.record.store import Store
 from phasegate.rules.dependencies import plan_problems
-from phasegate.rules.feature_events import Planned
+from phasegate.rules.feature_events import Happened, Planned
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.phase import TASKS
 from phasegate.rules.planning import plan_packages, read_guidance
@@ -37,36 +37,35 @@ class Plans(NamedTuple):
     """The plan of one feature, on its branch."""
 
     project: Project
-    store: Store
     feature: Feature
-    created: str
+    known: Known
 
     @property
     def branch(self) -> Branch:
         return Branch(self.project, self.feature.workflow.feature)
 
-    def make(self) -> Planned:
+    def make(self) -> Did[Happened]:
         """Make the packages that the plan asks for; those that are there already stay as they are."""
-        known = planned(self.store, self.branch.slug)
+        known = planned_in(self.branch.slug, self.known.documents)
         if known and self.feature.packages:
-            return _as_event(known)
+            return Did((_as_event(known),))
         texts = self.branch.read(self.branch.documents())
         by_hand = {name: text for name, text in texts.items() if name.startswith("tasks/WP") and name.endswith(".md")}
         if TASKS not in texts and by_hand:
             return self._loaded({name.removeprefix("tasks/").removesuffix(".md"): by_hand[name] for name in by_hand})
         tasks = parse(texts.get(TASKS, ""), read_yaml)
         if problems := task_problems(tasks):
-            return Planned({}, problems)
+            return Did((Planned({}, problems),))
         return self._loaded(self._written(self._packages(tasks, texts), texts))
 
-    def mend(self) -> Planned:
+    def mend(self) -> Did[Happened]:
         """One more package, for what the gate found: it may change what the other packages may."""
-        known = planned(self.store, self.branch.slug)
+        known = planned_in(self.branch.slug, self.known.documents)
         waiting = [
             name for name, one in known.items() if one.package.title == self._mend_title and not self._is_known(name)
         ]
         if waiting:
-            return _as_event(known)
+            return Did((_as_event(known),))
         package = self._mending([one.package for one in known.values()])
         texts = self.branch.read(self.branch.documents())
         documents = {name: one.document for name, one in known.items()}
@@ -116,7 +115,7 @@ class Plans(NamedTuple):
         packages = list(packages)
         profile = self._profile()
         plan = PackagePlan(
-            created=self.created,
+            created=self.known.begun,
             base_branch=self.branch.name,
             commands=self._commands(),
             requirement_texts=requirement_texts(texts.get("spec.md", "")),
@@ -130,12 +129,13 @@ class Plans(NamedTuple):
         self.branch.put(files, f"{self.feature.phase.key}: work packages {', '.join(documents)}\n")
         return documents
 
-    def _loaded(self, documents: Mapping[str, str]) -> Planned:
+    def _loaded(self, documents: Mapping[str, str]) -> Did[Happened]:
+        known = [row.id for row in self.known.packages]
         try:
-            load_documents(self.store, self.branch.slug, self.project.now(), documents)
+            rows = plan_loaded(self.branch.slug, documents, known, self.project.now())
         except ConfigError as error:
-            return Planned({}, (error.message,))
-        return _as_event(planned(self.store, self.branch.slug))
+            return Did((Planned({}, (error.message,)),))
+        return Did((_as_event(planned_in(self.branch.slug, documents)),), tuple(rows))
 
     def _profile(self) -> Profile | None:
         paths = blobs_of(self.project.repository, self.branch.head())

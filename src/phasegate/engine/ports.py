@@ -1,16 +1,21 @@
-"""What the engine needs from outside: each a small interface with a local implementation in `engine/local`."""
+"""What the engine needs from outside: small interfaces, each with a local implementation and one in memory for tests.
+
+Steps see `Papers` and `Clock`; a worker that runs an agent sees `TrailSink` too; only a driver sees the record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from phasegate.record.rows import Event, Recorded
+from phasegate.record.rows import Event, Gate, Job, Package, Recorded, Seal, Workflow
+from phasegate.rules.spending import Spent
+from phasegate.rules.trail import Done
 
 
 class Journal(Protocol):
-    """The journal: a log of events for each feature, each step of it durable and taken by one writer only."""
+    """A log of events for each feature: each step of it is durable, and taken by one writer only."""
 
     def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
         """Append events as one durable step; the number of the last one.
@@ -20,6 +25,75 @@ class Journal(Protocol):
 
     def events(self, feature: str, after_seq: int = 0) -> Iterator[Recorded]:
         """A feature's events in order, from the one behind `after_seq` on."""
+
+
+class RecordReader(Protocol):
+    """What is on record, and what is asked of it. All of it could be told from the events."""
+
+    def events(self, feature: str, after_seq: int = 0) -> Iterator[Recorded]: ...
+
+    def seq(self, feature: str) -> int: ...
+
+    def features(self) -> list[str]: ...
+
+    def workflows(self) -> list[Workflow]: ...
+
+    def packages(self, feature: str) -> list[Package]: ...
+
+    def gates(self, feature: str) -> list[Gate]: ...
+
+    def jobs(self, feature: str) -> list[Job]: ...
+
+    def job(self, id_: str) -> Job | None: ...
+
+    def spent(self, feature: str | None = None) -> Spent: ...
+
+    def resting(self, now_s: float) -> dict[str, float]: ...
+
+    def limits_in_a_row(self, agent: str) -> int: ...
+
+
+class RunRecord(Journal, RecordReader, Protocol):
+    """The record of a driver."""
+
+    def append_now(self, feature: str, ts: str, events: Sequence[Event]) -> int:
+        """Append events that do not depend on what the feature's last step was."""
+
+    def anchor(self) -> None:
+        """Make what was recorded hard to change unseen. To be done when a run ends and a gate is decided."""
+
+
+class TrailSink(Protocol):
+    """Where the trails of jobs go: `record.trails.Trails` is one."""
+
+    def open(self, feature: str, job: str) -> None: ...
+
+    def write(self, job: str, ts: str, done: Done) -> None: ...
+
+    def close(self, job: str) -> Seal:
+        """End a job's trail. The seal belongs into the journal, and then call `forget`."""
+
+    def forget(self, job: str) -> None: ...
+
+
+class Refs(Protocol):
+    """Where branches are, as everybody sees them."""
+
+    def fetch(self, *branches: str) -> Mapping[str, str]:
+        """The commits of these branches; one that is not there is left out."""
+
+    def move(self, branch: str, old: str, new: str) -> bool:
+        """Move a branch by compare and swap; False if it was elsewhere."""
+
+
+class Papers(Protocol):
+    """What one step writes and a later one reads: evidence, remarks, claims, prompts. By content, for any machine."""
+
+    def put(self, data: bytes, name: str = "") -> str:
+        """Keep a paper; its hash. Where papers are files, `name` is the one under which people find it."""
+
+    def get(self, digest: str) -> bytes:
+        """The paper of that hash; raises StateConflict if it is gone or not what it was."""
 
 
 class Clock(Protocol):

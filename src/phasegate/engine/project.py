@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from phasegate.cage.stopping import Stop
 from phasegate.config import Config, load
-from phasegate.engine.ports import Clock, stamp
-from phasegate.engine.system_clock import SystemClock
+from phasegate.engine.local_ports import FilePapers, LocalRefs, SystemClock
+from phasegate.engine.ports import Clock, Papers, Refs, stamp
 from phasegate.record.location import Location, locate
 from phasegate.record.recovery import recover
 from phasegate.record.store import Store as Store  # doors name the type
@@ -29,6 +29,8 @@ class Project(NamedTuple):
     location: Location
     config: Config
     stop: Stop  # set when the run that uses this is to end
+    refs: Refs
+    papers: Papers
     clock: Clock = SystemClock()
 
     @property
@@ -60,7 +62,9 @@ def open_project(start: Path, flags: Mapping[str, str] | None = None) -> Project
     """The repository around a folder."""
     location = locate(start, os.environ)
     config = load(location.root, os.environ, flags).config
-    return Project(location.root, open_repository(location.root), location, config, Stop())
+    repository = open_repository(location.root)
+    papers = FilePapers(location.folder)
+    return Project(location.root, repository, location, config, Stop(), LocalRefs(repository), papers)
 
 
 @contextmanager

@@ -15,18 +15,18 @@ import msgspec
 from phasegate.agents.port import Usage
 from phasegate.config import Agent
 from phasegate.config.agreement import suggestion
+from phasegate.engine.admission import Admitted, DriverDesk, admit
 from phasegate.engine.agent_survey import lacks_a_sign_in
 from phasegate.engine.crew import Crew
 from phasegate.engine.job_end import Assigned, Ended
-from phasegate.engine.jobs import clear_away, run_job, started_row
+from phasegate.engine.jobs import clear_away, last_seen, lost_row, run_job
+from phasegate.engine.local_desk import local_desk
 from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member, can_start, known_agents
 from phasegate.errors import ConfigError
 from phasegate.prompts.shipped_words import instructions
-from phasegate.record.row_events import job_ended, job_started
-from phasegate.record.rows import Job as JobRow
+from phasegate.record.row_events import job_started
 from phasegate.record.store import Store
-from phasegate.record.trails import Trails
 from phasegate.rules.package_run import End
 from phasegate.rules.prompt import UnifiedPrompt
 from phasegate.workspace.export import export
@@ -59,15 +59,15 @@ def make_round_trip(project: Project, store: Store, name: str) -> RoundTrip:
     job = project.clock.new_id()
     word = f"round-trip-{job[:8]}"
     with (
-        Trails.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails,
+        local_desk(project, store) as desk,
         _empty_repository(project, job) as folder,
     ):
         assigned = _assigned(project, job, member, folder, word)
-        row = started_row(project, assigned)
-        store.append_now(assigned.feature, project.now(), [job_started(row)])
-        ended = _run(project, store, trails, assigned, row)
+        admitted = admit(desk, assigned)
+        store.append_now(assigned.feature, project.now(), [job_started(admitted.row)])
+        ended = _run(desk, assigned, admitted)
         store.append_now(assigned.feature, project.now(), ended.rows)
-        trails.forget(job)
+        desk.trails.forget(job)
     store.anchor()
     return _told(project, assigned, ended, word)
 
@@ -124,11 +124,12 @@ def _empty_repository(project: Project, job: str) -> Iterator[Path]:
         remove_tree(folder)
 
 
-def _run(project: Project, store: Store, trails: Trails, assigned: Assigned, row: JobRow) -> Ended:
+def _run(desk: DriverDesk, assigned: Assigned, admitted: Admitted) -> Ended:
     """In a thread, so that Ctrl-C ends the agent too; a job that was cut short is closed on record."""
+    project = desk.project
     try:
         with Crew() as crew:
-            crew.start(assigned.job, lambda announce: run_job(project, store, trails, assigned, row, announce))
+            crew.start(assigned.job, lambda announce: run_job(project, desk.trails, assigned, admitted, announce))
             while (came := crew.wait(_LOOK_EVERY_S)) is None:
                 pass
             if isinstance(came.result, BaseException):
@@ -136,9 +137,8 @@ def _run(project: Project, store: Store, trails: Trails, assigned: Assigned, row
             return came.result
     except BaseException:
         clear_away(project, assigned.job)
-        store.append_now(
-            assigned.feature, project.now(), [job_ended(row._replace(ended=project.now(), outcome=str(End.LOST)))]
-        )
+        lost = lost_row(admitted.row, last_seen(project, admitted.row))
+        desk.record.append_now(assigned.feature, project.now(), [lost])
         raise
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from phasegate.engine.ports import RunRecord
 from phasegate.engine.project import Project
 from phasegate.errors import ConfigError
 from phasegate.files.plain_text import read_plain_file
-from phasegate.record.reader import Reader
 from phasegate.record.rows import Event
-from phasegate.record.store import Store
 from phasegate.rules.ordering import NOT_KEPT, By
 from phasegate.rules.protected import PROTECTED, is_protected
 from phasegate.rules.work_package import WorkPackage
@@ -50,28 +49,21 @@ def protected_paths(project: Project) -> tuple[str, ...]:
     return (*PROTECTED, *project.config.protect.paths)
 
 
-def allow_path(project: Project, store: Store, package: WorkPackage, path: str, reason: str, by: By = NOT_KEPT) -> str:
+def allow_path(
+    project: Project, record: RunRecord, package: WorkPackage, path: str, reason: str, by: By = NOT_KEPT
+) -> str:
     """Record an exception; for a protected path, the change that it is for, which is returned to be shown."""
     shown = Shown("", "")
     if is_protected(path, protected_paths(project)):
         shown = _change_of(project, package, path)
     exception = ScopeException(package.work_package_id, path, reason, by, shown.content)
-    store.append_now(package.feature_slug, project.now(), [Event(ALLOWED, msgspec.json.encode(exception))])
+    record.append_now(package.feature_slug, project.now(), [Event(ALLOWED, msgspec.json.encode(exception))])
     return shown.diff
 
 
-def allowed_paths(reader: Reader, package: WorkPackage, checkout: Path) -> tuple[str, ...]:
+def allowed_paths(exceptions: Iterable[ScopeException], checkout: Path) -> tuple[str, ...]:
     """The exceptions that hold in a checkout now: a protected path only while it is as the person saw it."""
-    recorded = _recorded(reader, package)
-    return tuple(one.path for one in recorded if one.content in ("", content_of(checkout, one.path)))
-
-
-def _recorded(reader: Reader, package: WorkPackage) -> Iterator[ScopeException]:
-    for event in reader.events(package.feature_slug):
-        if event.kind == ALLOWED:
-            one = msgspec.json.decode(event.payload, type=ScopeException)
-            if one.package == package.work_package_id:
-                yield one
+    return tuple(one.path for one in exceptions if one.content in ("", content_of(checkout, one.path)))
 
 
 def content_of(checkout: Path, path: str) -> str:

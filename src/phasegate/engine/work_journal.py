@@ -62,7 +62,7 @@ class Unit(Protocol[S, E]):
 
 
 class WorkJournal(Generic[S, E]):
-    """One unit's events and the state that they make. `heard` is told of each record."""
+    """One unit's events and the state that they make. `heard` is told of each record, `noted` of each notice."""
 
     def __init__(
         self,
@@ -70,8 +70,10 @@ class WorkJournal(Generic[S, E]):
         clock: Clock,
         unit: Unit[S, E],
         heard: Callable[[Sequence[Transition[S, E]]], None] = lambda _: None,
+        noted: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._journal, self._clock, self._unit, self._heard = journal, clock, unit, heard
+        self._journal, self._clock, self.unit = journal, clock, unit
+        self._heard, self._noted = heard, noted
         self._notices: list[str] = []
         self._due: Due | None = None
         self._since_s, self._since = 0.0, ""
@@ -84,14 +86,19 @@ class WorkJournal(Generic[S, E]):
         return self._state
 
     @property
+    def due(self) -> Due | None:
+        """The step that time is spent on now."""
+        return self.unit.due(self.state)
+
+    @property
     def is_begun(self) -> bool:
         return self._state is not None
 
     def read_again(self) -> None:
         """Take in what is on record: an interrupted step may be, or may not."""
-        recorded = list(self._journal.events(self._unit.slug))
+        recorded = list(self._journal.events(self.unit.slug))
         self._seq = recorded[-1].seq if recorded else 0
-        self._state = self._unit.fold(event for one in recorded if (event := self._unit.read(one)) is not None)
+        self._state = self.unit.fold(event for one in recorded if (event := self.unit.read(one)) is not None)
 
     def time_steps(self) -> None:
         """From now on record how long each step takes."""
@@ -103,12 +110,12 @@ class WorkJournal(Generic[S, E]):
         taken: list[Transition[S, E]] = []
         state = self._state
         for event in events:
-            after = self._unit.apply(state, event)
+            after = self.unit.apply(state, event)
             taken.append(Transition(state, event, after))
             state = after
         ts = stamp(self._clock.time_s())
-        own = [*map(self._unit.write, events), *rows, *self._unit.rows(taken, ts)]
-        is_next = self._is_timing and state is not None and self._unit.due(state) != self._due
+        own = [*map(self.unit.write, events), *rows, *self.unit.rows(taken, ts)]
+        is_next = self._is_timing and state is not None and self.unit.due(state) != self._due
         self._append(ts, [*own, *self._waiting(), *(self._timed(parts) if is_next else ())])
         self._state = state
         if is_next:
@@ -119,6 +126,8 @@ class WorkJournal(Generic[S, E]):
     def note(self, *texts: str) -> None:
         """Have something told with the next record."""
         self._notices += texts
+        for text in texts:
+            self._noted(text)
 
     def tell(self, *texts: str) -> None:
         """Have something told at once: what follows may take long."""
@@ -144,26 +153,26 @@ class WorkJournal(Generic[S, E]):
 
     def _waiting(self) -> list[Event]:
         waiting, self._notices = self._notices, []
-        return [notice(self._unit.work, text) for text in waiting]
+        return [notice(self.unit.work, text) for text in waiting]
 
     def _timed(self, parts: Mapping[str, float] | None = None) -> list[Event]:
         if self._due is None:
             return []
         took_s = round(self._clock.monotonic_s() - self._since_s, 3)
-        return [timed(StepTimed(self._unit.work, *self._due, self._since, took_s, parts or {}))]
+        return [timed(StepTimed(self.unit.work, *self._due, self._since, took_s, parts or {}))]
 
     def _start_clock(self) -> None:
-        self._due = self._unit.due(self._state) if self._state is not None else None
+        self._due = self.unit.due(self._state) if self._state is not None else None
         self._since_s, self._since = self._clock.monotonic_s(), stamp(self._clock.time_s())
 
     def _append(self, ts: str, events: Sequence[Event]) -> None:
         """Append behind what this journal has seen. What others put there meanwhile must not be of this unit."""
         while True:
             try:
-                self._seq = self._journal.append(self._unit.slug, self._seq, ts, events)
+                self._seq = self._journal.append(self.unit.slug, self._seq, ts, events)
                 return
             except MovedOn:
-                for recorded in self._journal.events(self._unit.slug, self._seq):
-                    if self._unit.read(recorded) is not None:
+                for recorded in self._journal.events(self.unit.slug, self._seq):
+                    if self.unit.read(recorded) is not None:
                         raise
                     self._seq = recorded.seq

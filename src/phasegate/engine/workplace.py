@@ -8,11 +8,10 @@ from pathlib import Path
 from phasegate.agents.envelope import Share
 from phasegate.engine.packages import Planned
 from phasegate.engine.project import Project
-from phasegate.engine.scope_exceptions import allowed_paths, protected_paths
+from phasegate.engine.scope_exceptions import ScopeException, allowed_paths, protected_paths
 from phasegate.engine.validation import profile_of
 from phasegate.errors import StateConflict
 from phasegate.git import Identity
-from phasegate.record.store import Store
 from phasegate.rules.glob import is_pattern
 from phasegate.rules.own_folders import OWN_FOLDERS
 from phasegate.rules.scope import Scope
@@ -22,16 +21,18 @@ from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, bring_up_to_date, take_checkout
 from phasegate.workspace.checkout_making import Terms
 from phasegate.workspace.commit_log import blobs_of
+from phasegate.workspace.export import export
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.removal import lay_file
+from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.removal import lay_file, remove_tree
 from phasegate.workspace.repository import person_at_work
 
 
 class Workplace:
     """One package's place in the repository, for one dispatcher and `count` agents side by side."""
 
-    def __init__(self, project: Project, store: Store, one: Planned, count: int, phase: str) -> None:
-        self.project, self.store, self.count, self.phase = project, store, count, phase
+    def __init__(self, project: Project, one: Planned, count: int, phase: str) -> None:
+        self.project, self.count, self.phase = project, count, phase
         self.package, self.document = one.package, one.document
         self.blobs_of = lru_cache(maxsize=4)(lambda commit: blobs_of(project.repository, commit))
 
@@ -91,9 +92,9 @@ class Workplace:
             return None
         return Share(index, self.count, split(self.package.deliverables.all, self.count)[index])
 
-    def scope(self, index: int) -> Scope:
+    def scope(self, index: int, exceptions: tuple[ScopeException, ...]) -> Scope:
         """What an agent may change; of several, each owns its part of the deliverables alone."""
-        allowed = allowed_paths(self.store, self.package, self.checkout(index).folder)
+        allowed = allowed_paths(exceptions, self.checkout(index).folder)
         protected = protected_paths(self.project)
         share, own = self.share(index), (*OWN_FOLDERS, self.project.config.paths.worktrees)
         if share is None:
@@ -121,24 +122,40 @@ class Workplace:
         profile = profile_of(self.project, self.package.profile, [entry.name for entry in self.project.root.iterdir()])
         return tuple(dict.fromkeys((*self.project.config.run.tool_litter, *(profile.litter if profile else ()))))
 
-    # --- files about a round
+    # --- papers about a round
 
-    def evidence_file(self, round_: int) -> Path:
-        """What our checks found, as the reviewer reads it."""
-        folder = self.project.location.folder / "evidence" / self.package.feature_slug
-        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        return folder / f"{self.package.work_package_id}-{round_}.md"
+    def paper_name(self, round_: int, kind: str = "") -> str:
+        """Where a person finds what our checks found in a round, or of which kind the paper is."""
+        package = self.package
+        return f"evidence/{package.feature_slug}/{package.work_package_id}-{round_}{kind}.md"
 
-    def remarks_file(self, round_: int) -> Path:
-        """What a diff would not make plain to the reviewer."""
-        return self.evidence_file(round_).with_suffix(".remarks.md")
 
-    def claims_file(self, round_: int) -> Path:
-        """What the agents said and is not so."""
-        return self.evidence_file(round_).with_suffix(".claims.md")
+def review_room(project: Project, name: str) -> Path:
+    """Where a critic or a reviewer of some work is shown it."""
+    return project.worktrees / f".review-{name}"
+
+
+def copy_for_review(project: Project, name: str, commit: str) -> Path:
+    """A copy of a commit that is thrown away: whatever is written there has no effect."""
+    room = review_room(project, name)
+    if room.exists():
+        remove_tree(room)
+    export(project.repository, commit, room, with_git=True)
+    return room
+
+
+def current_branch(project: Project) -> str:
+    """The branch that the person has checked out: the base of a new feature."""
+    head = (project.repository.git_dir / "HEAD").read_text(encoding="utf-8").strip()
+    if not head.startswith("ref: " + BRANCHES):
+        raise StateConflict("HEAD is detached", "check out the branch that the feature is to be based on")
+    branch = head.removeprefix("ref: " + BRANCHES)
+    if not project.refs.fetch(branch):
+        raise StateConflict(f"{branch} has no commit yet", "commit something first")
+    return branch
 
 
 def expect_saved(renewed: object) -> None:
     """A checkout whose work cannot be saved is for a person to look into."""
     if isinstance(renewed, Unsaved):
-        raise StateConflict(f"{renewed.folder} cannot be reset: {renewed.reason}", "look into it, then dispatch")
+        raise StateConflict(f"{renewed.folder} cannot be reset: {renewed.reason}", "look into it, then try again")

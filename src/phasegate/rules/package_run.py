@@ -76,6 +76,7 @@ class Harvested(Event, frozen=True, tag="harvested"):
 
     commit: str = ""
     violations: tuple[str, ...] = ()
+    remarks: str = ""  # the paper with what a diff would not make plain to the reviewer
 
 
 class Validated(Event, frozen=True, tag="validated"):
@@ -84,6 +85,8 @@ class Validated(Event, frozen=True, tag="validated"):
     commit: str
     failures: tuple[str, ...] = ()
     without_program: tuple[str, ...] = ()  # of the failed checks, those whose program is not there
+    evidence: str = ""  # the paper with what was found, for the reviewer
+    claims: str = ""  # the paper with what the agents said and is not so
 
 
 class Reviewed(Event, frozen=True, tag="reviewed"):
@@ -151,6 +154,7 @@ class Run(msgspec.Struct, frozen=True):
     commit: str = ""
     findings: str = ""
     without_program: tuple[str, ...] = ()  # the checks of the last round that had none
+    papers: tuple[str, ...] = ()  # for the reviewer of this round: evidence, then what there is to remark
     reason: str = ""
     remediation: str = ""
 
@@ -278,7 +282,8 @@ def _after_harvest(run: Run, harvested: Harvested) -> Run:
         )
     if not harvested.commit:
         return _next_round(run, "nothing was changed: the deliverables are not there")
-    return msgspec.structs.replace(run, step=Step.VALIDATE, commit=harvested.commit)
+    papers = (harvested.remarks,) if harvested.remarks else ()
+    return msgspec.structs.replace(run, step=Step.VALIDATE, commit=harvested.commit, papers=papers)
 
 
 def _after_checks(run: Run, checked: Validated) -> Run:
@@ -288,7 +293,8 @@ def _after_checks(run: Run, checked: Validated) -> Run:
             run, without_program=checked.without_program, findings="\n".join(checked.failures)
         )
         return _blocked(run, *lacking) if lacking else _next_round(run, run.findings)
-    return msgspec.structs.replace(run, state=State.FOR_REVIEW, step=Step.REVIEW, owed=(Owed(),))
+    papers = tuple(paper for paper in (checked.evidence, *run.papers, checked.claims) if paper)
+    return msgspec.structs.replace(run, state=State.FOR_REVIEW, step=Step.REVIEW, owed=(Owed(),), papers=papers)
 
 
 def _lacking_again(run: Run, checked: Validated) -> tuple[str, str] | None:

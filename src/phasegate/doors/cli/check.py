@@ -14,8 +14,8 @@ import click
 
 from phasegate.doors.cli.render import json_option, printable, say, show
 from phasegate.engine.base_check import BaseReport, CheckedRow, check_branch, rows_of_report
-from phasegate.engine.dispatch import current_branch
 from phasegate.engine.project import Project, open_project
+from phasegate.engine.workplace import current_branch
 
 REDRAW_EVERY_S = 0.5
 

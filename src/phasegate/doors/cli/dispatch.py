@@ -13,8 +13,7 @@ from phasegate.doors.cli.offering import agent_names, offering, package_ids
 from phasegate.doors.cli.render import json_option, printable, show
 from phasegate.doors.cli.running import interruptible
 from phasegate.doors.cli.telling import Teller, remarks_to
-from phasegate.engine.agent_jobs import Progress
-from phasegate.engine.dispatch import Report, Stopped
+from phasegate.engine.dispatch import Progress, Report, Stopped
 from phasegate.engine.dispatch import dispatch as carry
 from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project, opened_store

@@ -1,0 +1,90 @@
+"""Whether and how a job may start: caps, who stands in, whom its agent may ask. The driver's part of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event as Cancelled
+from typing import NamedTuple, Protocol
+
+from phasegate.agents.request_spool import Answerer
+from phasegate.engine.job_end import Assigned
+from phasegate.engine.ports import RecordReader, RunRecord, TrailSink
+from phasegate.engine.project import Project
+from phasegate.record.rows import Job as JobRow
+from phasegate.rules.spending import Caps, reached
+
+
+class Lookout(Protocol):
+    """A look at everything outside of a checkout, from before a job."""
+
+    def changes(self) -> list[str]:
+        """The paths and refs that changed and are not ours."""
+
+
+class DriverDesk(NamedTuple):
+    """What a driver works with."""
+
+    project: Project
+    record: RunRecord
+    trails: TrailSink
+    answer_for: Callable[[str, str], Answerer]  # the questions of a feature's, and a package's, agent
+    look_outside: Callable[[str, str], Lookout]
+    agent: str | None  # that does it all, whatever the configuration says
+    stop: Cancelled
+
+
+class CapReached(NamedTuple):
+    """A hard cap is reached: nothing more is started before a person has raised it."""
+
+    reason: str
+    remedy: str
+
+
+class Admitted(NamedTuple):
+    """What a worker is given besides the order itself."""
+
+    row: JobRow  # the job as the journal knows it from its start on
+    refused: CapReached | None
+    has_a_stand_in: bool  # another agent goes on, should this one run into a limit
+    limits_before: int  # how often in a row it came to one
+    answer: Answerer
+    look_outside: Callable[[], Lookout]
+
+
+def admit(desk: DriverDesk, assigned: Assigned) -> Admitted:
+    """What holds for a job that is to start now."""
+    project, feature, work = desk.project, assigned.feature, assigned.work_id
+    resting, fallback = desk.record.resting(project.clock.time_s()), assigned.settings.fallback
+    return Admitted(
+        _started_row(project, assigned),
+        _refused(project, desk.record, feature),
+        fallback is not None and fallback not in resting,
+        desk.record.limits_in_a_row(assigned.agent),
+        desk.answer_for(feature, work),
+        lambda: desk.look_outside(feature, work),
+    )
+
+
+def _refused(project: Project, record: RecordReader, feature: str) -> CapReached | None:
+    limits = project.config.limits
+    caps = Caps(limits.run_cost_usd, limits.total_cost_usd, limits.run_tokens)
+    full = reached(caps, record.spent(feature), record.spent())
+    if full is None:
+        return None
+    reason, key = full
+    remedy = f"raise {key} in [limits] of phasegate.toml if you want to go on, then resolve"
+    return CapReached(f"a limit is reached: {reason}", remedy)
+
+
+def _started_row(project: Project, assigned: Assigned) -> JobRow:
+    return JobRow(
+        assigned.feature,
+        assigned.job,
+        assigned.work_id,
+        assigned.phase,
+        assigned.round,
+        assigned.agent,
+        project.now(),
+        workflow_phase=assigned.workflow_phase,
+        model=assigned.settings.model or "",
+    )

@@ -1,0 +1,31 @@
+"""The desk of a driver on this machine: the store, its trails, and what an agent is told of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event as Cancelled
+
+from phasegate.engine.admission import DriverDesk
+from phasegate.engine.outside_watch import Watch
+from phasegate.engine.project import Project
+from phasegate.engine.spool_answers import answerer
+from phasegate.record.store import Store
+from phasegate.record.trails import Trails
+
+
+@contextmanager
+def local_desk(
+    project: Project, store: Store, agent: str | None = None, stop: Cancelled | None = None
+) -> Iterator[DriverDesk]:
+    """What a driver works with here."""
+    with Trails.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails:
+        yield DriverDesk(
+            project,
+            store,
+            trails,
+            lambda feature, work: answerer(project, store, feature, work),
+            lambda feature, work: Watch(project, store, feature, work),
+            agent,
+            stop or project.stop,
+        )

@@ -1,0 +1,76 @@
+"""The same feature, driven with the store and without one, gives the same events and the same tree."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phasegate.engine import orders
+from phasegate.engine.driver import Wishes, drive, drive_with
+from phasegate.engine.project import open_project, opened_store
+from phasegate.record.location import prepare_folder
+from phasegate.record.rows import Recorded
+from phasegate.rules.feature_state import Feature
+from phasegate.rules.lifecycle import Stage
+from support.feature_run import DESCRIPTION, SLUG, TYPE, FeatureRun, make_feature_run
+from support.memory_ports import CountingClock, MemoryPapers, MemoryRecord, MemoryTrails, memory_desk
+
+ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{64}\b|\b[0-9a-f]{40}\b")
+TIMES = {"since", "at", "started", "ended", "last_seen", "duration_s", "parts", "bytes"}
+
+
+def alike(events: Sequence[Recorded], root: Path) -> Iterator[tuple[str, Any]]:
+    """Events without ids and times: the first id that is named is the first in both."""
+    names: dict[str, str] = {}
+    for one in events:
+        text = one.payload.decode().replace(str(root), "ROOT").replace(events[0].ts, "BEGUN")
+        fields = json.loads(ID.sub(lambda found: names.setdefault(found[0], f"id-{len(names)}"), text))
+        yield one.kind, _without_times(fields)
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_times(inner) for key, inner in value.items() if key not in TIMES}
+    return value
+
+
+def one_at_a_time(folder: Path) -> FeatureRun:
+    run = make_feature_run(folder)
+    config = run.root / "phasegate.toml"
+    config.write_text(config.read_text() + "[run]\nparallel = 1\n")
+    run.git("commit", "-q", "-am", "One package at a time")
+    return run
+
+
+def tree_of(run: FeatureRun, begun: str) -> dict[str, str]:
+    return {name: text for name, text in run.tree(begun).items() if name != "phasegate.toml"}
+
+
+@pytest.mark.demand("W5.a", "W6.c")
+def test_a_feature_driven_without_a_store_gives_the_same_events_and_the_same_tree(tmp_path: Path) -> None:
+    stored, kept = one_at_a_time(tmp_path / "stored"), one_at_a_time(tmp_path / "kept")
+    project = stored.project
+    with opened_store(project) as store:
+        orders.start(project, store, TYPE, DESCRIPTION)
+        by_store = drive(project, store, SLUG, Wishes(merge=True))
+        first = list(store.events(SLUG))
+    record, trails = MemoryRecord(), MemoryTrails()
+    elsewhere = open_project(kept.root)._replace(papers=MemoryPapers(), clock=CountingClock())
+    prepare_folder(elsewhere.location)  # the locks of this machine hold for every driver here
+    orders.start(elsewhere, record, TYPE, DESCRIPTION)
+    by_memory = drive_with(memory_desk(elsewhere, record, trails), SLUG, Wishes(merge=True))
+    second = list(record.events(SLUG))
+    assert isinstance(by_store, Feature)
+    assert isinstance(by_memory, Feature)
+    assert by_store.workflow.stage is by_memory.workflow.stage is Stage.COMPLETED
+    events, others = list(alike(first, stored.root)), list(alike(second, kept.root))
+    assert others == events
+    assert {kind for kind, _ in events} >= {"workflow.happened", "package.happened", "job.ended", "step.timed"}
+    assert tree_of(kept, second[0].ts) == tree_of(stored, first[0].ts) != {}
+    assert not (elsewhere.location.store).exists(), "control: the second had no store"
+    assert len(trails.lines) == len(record.jobs(SLUG)) > 5

@@ -1,0 +1,216 @@
+"""The engine's ports in memory: a second implementation, to show that nothing depends on the first."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Event as Cancelled
+from threading import RLock
+from typing import TypeVar
+
+from phasegate.agents.request_spool import SpoolAnswer
+from phasegate.agents.spool_request import SpoolRequest
+from phasegate.engine.admission import DriverDesk
+from phasegate.engine.project import Project
+from phasegate.errors import MovedOn, StateConflict
+from phasegate.record.row_events import row_of
+from phasegate.record.rows import Event, Gate, Job, Package, Recorded, Row, Seal, Workflow
+from phasegate.rules.spending import Spent
+from phasegate.rules.trail import Done, bind, entry, origin
+
+R = TypeVar("R", Package, Job, Gate, Workflow)
+
+
+class MemoryRecord:
+    """Fulfils `ports.RunRecord`."""
+
+    def __init__(self) -> None:
+        self._log: list[Recorded] = []
+        self._rows: dict[tuple[object, ...], Row] = {}
+        self._lock = RLock()
+        self.anchored = 0
+
+    def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
+        rows = [row_of(feature, event.kind, event.payload) for event in events]
+        with self._lock:
+            seq = self.seq(feature)
+            if seq != expected_seq:
+                raise MovedOn(f"feature {feature} is at step {seq}, not {expected_seq}")
+            for event in events:
+                seq += 1
+                self._log.append(Recorded(len(self._log) + 1, feature, seq, ts, event.kind, event.payload))
+            for row in rows:
+                if row is not None:
+                    self._rows[_key(row)] = row
+        return seq
+
+    def append_now(self, feature: str, ts: str, events: Sequence[Event]) -> int:
+        with self._lock:
+            return self.append(feature, self.seq(feature), ts, events)
+
+    def events(self, feature: str, after_seq: int = 0) -> Iterator[Recorded]:
+        with self._lock:
+            found = [one for one in self._log if one.feature == feature and one.seq > after_seq]
+        return iter(found)
+
+    def seq(self, feature: str) -> int:
+        return max((one.seq for one in self.events(feature)), default=0)
+
+    def features(self) -> list[str]:
+        with self._lock:
+            return list(dict.fromkeys(one.feature for one in reversed(self._log) if one.feature))
+
+    def workflows(self) -> list[Workflow]:
+        by_feature = {row.feature: row for row in self._of(Workflow)}
+        return [by_feature[feature] for feature in self.features() if feature in by_feature]
+
+    def packages(self, feature: str) -> list[Package]:
+        return sorted((row for row in self._of(Package) if row.feature == feature), key=lambda row: row.id)
+
+    def gates(self, feature: str) -> list[Gate]:
+        return sorted((row for row in self._of(Gate) if row.feature == feature), key=lambda row: row.number)
+
+    def jobs(self, feature: str) -> list[Job]:
+        found = (row for row in self._of(Job) if row.feature == feature)
+        return sorted(found, key=lambda row: (row.started, row.id))
+
+    def job(self, id_: str) -> Job | None:
+        return next((row for row in self._of(Job) if row.id == id_), None)
+
+    def spent(self, feature: str | None = None) -> Spent:
+        jobs = [row for row in self._of(Job) if feature in (None, row.feature)]
+        return Spent(sum(job.tokens for job in jobs), sum(job.cost_usd for job in jobs))
+
+    def resting(self, now_s: float) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for row in self._of(Job):
+            if row.retry_at_s > now_s:
+                found[row.agent] = max(row.retry_at_s, found.get(row.agent, 0.0))
+        return found
+
+    def limits_in_a_row(self, agent: str) -> int:
+        ended = sorted((row for row in self._of(Job) if row.agent == agent and row.ended), key=lambda row: row.ended)
+        return len(list(itertools.takewhile(lambda row: row.retry_at_s > 0, reversed(ended[-10:]))))
+
+    def anchor(self) -> None:
+        self.anchored = len(self._log)
+
+    def _of(self, type_: type[R]) -> list[R]:
+        with self._lock:
+            return [row for row in self._rows.values() if isinstance(row, type_)]
+
+
+def _key(row: Row) -> tuple[object, ...]:
+    match row:
+        case Workflow():
+            return (Workflow, row.feature)
+        case Gate():
+            return (Gate, row.feature, row.number)
+        case Seal():
+            return (Seal, row.job)
+        case Package():
+            return (Package, row.feature, row.id)
+        case Job():
+            return (Job, row.id)
+
+
+class MemoryTrails:
+    """Fulfils `ports.TrailSink`."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, list[bytes]] = {}
+        self._heads: dict[str, tuple[str, str]] = {}
+        self._lock = RLock()
+
+    def open(self, feature: str, job: str) -> None:
+        with self._lock:
+            if job in self.lines:
+                raise StateConflict(f"the trail of {job} exists already")
+            self.lines[job], self._heads[job] = [], (feature, origin(feature, job))
+
+    def write(self, job: str, ts: str, done: Done) -> None:
+        with self._lock:
+            feature, before = self._heads[job]
+            line, digest = bind(before, entry(ts, job, done))
+            self.lines[job].append(line)
+            self._heads[job] = (feature, digest)
+
+    def close(self, job: str) -> Seal:
+        with self._lock:
+            feature, digest = self._heads[job]
+            return Seal(feature, job, len(self.lines[job]), sum(map(len, self.lines[job])), digest)
+
+    def forget(self, job: str) -> None:
+        with self._lock:
+            self._heads.pop(job, None)
+
+
+class MemoryPapers:
+    """Fulfils `ports.Papers`."""
+
+    def __init__(self) -> None:
+        self.papers: dict[str, bytes] = {}
+
+    def put(self, data: bytes, name: str = "") -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        self.papers[digest] = data
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        data = self.papers.get(digest)
+        if data is None or hashlib.sha256(data).hexdigest() != digest:
+            raise StateConflict(f"there is no paper {digest}")
+        return data
+
+
+class MemoryRefs:
+    """Fulfils `ports.Refs`."""
+
+    def __init__(self, commits: Mapping[str, str]) -> None:
+        self._commits = dict(commits)
+
+    def fetch(self, *branches: str) -> Mapping[str, str]:
+        return {branch: self._commits[branch] for branch in branches if branch in self._commits}
+
+    def move(self, branch: str, old: str, new: str) -> bool:
+        if self._commits.get(branch) != old:
+            return self._commits.get(branch) == new
+        self._commits[branch] = new
+        return True
+
+
+class CountingClock:
+    """Fulfils `ports.Clock`: time that goes on by itself, a tick at each look, and ids that count."""
+
+    def __init__(self, start_s: float = 1_800_000_000.0) -> None:
+        self._now_s, self._ids = start_s, itertools.count(1)
+
+    def time_s(self) -> float:
+        self._now_s += 0.001
+        return self._now_s
+
+    def monotonic_s(self) -> float:
+        return self.time_s()
+
+    def chance(self) -> float:
+        return 0.5
+
+    def new_id(self) -> str:
+        return f"00000000-0000-4000-8000-{next(self._ids):012}"
+
+
+class Nothing:
+    """A look outside that finds nothing changed."""
+
+    def changes(self) -> list[str]:
+        return []
+
+
+def refuse(_request: SpoolRequest) -> SpoolAnswer:
+    return SpoolAnswer(2, stderr="phasegate: nobody answers here\n")
+
+
+def memory_desk(project: Project, record: MemoryRecord, trails: MemoryTrails) -> DriverDesk:
+    """The desk of a driver without a store."""
+    return DriverDesk(project, record, trails, lambda *_: refuse, lambda *_: Nothing(), None, Cancelled())
