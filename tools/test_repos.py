@@ -49,7 +49,7 @@ work_package_id: WP01
 title: Add a note
 feature_slug: {SLUG}
 file_scope: [NOTE.md]
-deliverables: {{"docs": ["NOTE.md"]}}
+deliverables: {{"code": ["NOTE.md"]}}
 ---
 # Task: WP01
 

@@ -338,17 +338,19 @@ def _candidate(kit: _Kit, run: str, why: str, brought: Iterable[str] = ()) -> Se
     wanted = [tool.requirement for tool in kit.beside if package_name(tool.requirement) not in there]
     if run and wanted:
         words = " ".join(quoted(one) for one in dict.fromkeys(wanted))
-        install = (
-            "uv pip install -q --python .venv/bin/python" if kit.machine.has("uv") else f"{_pip_of(run)} install -q"
-        )
+        install = _install_beside(kit, run)
         run = f"{run} && ({install} {words} || echo 'not installed: '{words})"
     test = None if kit.is_installable else _from_sources(kit)
     return SetupCandidate(run, why, test, kit.builds)
 
 
-def _pip_of(run: str) -> str:
-    """A virtual environment that uv or poetry made has no pip of its own."""
-    return f"{_TOOLS}/uv/bin/uv pip --python .venv" if f"{_TOOLS}/uv" in run else ".venv/bin/python -m pip"
+def _install_beside(kit: _Kit, run: str) -> str:
+    """What adds a package to the environment that a setup made: one that uv made has no pip of its own."""
+    if f"{_TOOLS}/uv/" in run:
+        return f"{_TOOLS}/uv/bin/uv pip install -q --python .venv/bin/python"
+    if kit.machine.has("uv"):
+        return "uv pip install -q --python .venv/bin/python"
+    return ".venv/bin/python -m pip install -q"
 
 
 # --- the test command

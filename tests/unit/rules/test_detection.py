@@ -123,6 +123,8 @@ def test_a_lock_comes_before_everything_that_is_declared() -> None:
     aside = detected({"pyproject.toml": text, "uv.lock": ""}).setups[0]
     assert aside.run.endswith("&& .phasegate-tools/uv/bin/uv sync -q --frozen --python python3 --group tests")
     assert "is not on the PATH" in aside.why
+    linted = detected({"pyproject.toml": text + "[tool.ruff]\nline-length = 99\n", "uv.lock": ""}).setups[0]
+    assert "(.phasegate-tools/uv/bin/uv pip install -q --python .venv/bin/python ruff ||" in linted.run
 
 
 @pytest.mark.demand("R1.f")
