@@ -90,7 +90,7 @@ def test_ctrl_c_ends_the_agents_and_leaves_the_terminal_as_it_was(
     terminal.close()
     assert terminal.exitstatus == 130
     assert after == before
-    assert on_screen(written)[-3:] == ["WP01: stopped, its agents too; dispatch it again to go on", "", ""]
+    assert on_screen(written)[-3:] == ["WP01: stopped, its agents too; dispatch it again to continue", "", ""]
     assert "\x1b[?25l" not in written, "the cursor was never hidden"
     assert "Traceback" not in written
     assert eventually(lambda: processes_with(str(project.scenario)) == [])
