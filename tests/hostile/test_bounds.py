@@ -62,3 +62,17 @@ def test_five_megabytes_behind_a_blocker_are_neither_recorded_nor_printed(tmp_pa
     assert len(done.stdout) + len(done.stderr) < 4 * LONGEST_REASON
     assert len(project.command("status", "--json").stdout) < 4 * LONGEST_REASON
     assert project.rows()["WP01"].state == State.BLOCKED
+
+
+@pytest.mark.demand("D6.c")
+def test_an_exception_that_no_scope_could_honour_is_refused_and_not_recorded(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    for path in (".phasegate/store.db", ".worktrees/", ".gitmodules", ".git/config", "../out", "/etc/passwd"):
+        refused = project.command("scope", "allow", "WP01", path, "--reason", "why not")
+        assert refused.code == 2, (path, refused)
+    allowed = project.command("scope", "allow", "WP01", "src/other.ts", "--reason", "it is needed")
+    assert allowed.code == 0, allowed
+    reader = open_reader(str(project.root))
+    assert reader is not None
+    with reader:
+        assert [event.kind for event in reader.events(SLUG)].count("scope.allowed") == 1

@@ -16,7 +16,10 @@ from phasegate.errors import ConfigError
 from phasegate.files.plain_text import read_plain_file
 from phasegate.record.rows import Event
 from phasegate.rules.ordering import NOT_KEPT, By
+from phasegate.rules.own_folders import OWN_FOLDERS
 from phasegate.rules.protected import PROTECTED, is_protected
+from phasegate.rules.scope import why_no_scope_allows
+from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import WorkPackage
 from phasegate.workspace.checkout import Assignment, Checkout, list_checkouts
 from phasegate.workspace.commit_log import blobs_of
@@ -53,6 +56,8 @@ def allow_path(
     project: Project, record: RunRecord, package: WorkPackage, path: str, reason: str, by: By = NOT_KEPT
 ) -> str:
     """Record an exception; for a protected path, the change that it is for, which is returned to be shown."""
+    if problem := why_no_scope_allows(path, (*OWN_FOLDERS, project.config.paths.worktrees)):
+        raise ConfigError(f"{visible(path)} {problem}: no scope allows it", "nothing was recorded")
     shown = Shown("", "")
     if is_protected(path, protected_paths(project)):
         shown = _change_of(project, package, path)

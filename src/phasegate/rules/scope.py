@@ -169,6 +169,15 @@ def _folder(entry: str) -> str:
     return "" if is_pattern(folder) or not folder.endswith("/") else folder[:-1]
 
 
+def why_no_scope_allows(entry: str, own_folders: Iterable[str] = OWN_FOLDERS) -> str | None:
+    """Why an entry would allow nothing, whoever records it; None if it can."""
+    if Scope((), own_folders=own_folders).is_ours(entry.rstrip("/")):
+        return "lies in a folder of Phasegate's own"
+    if entry == ".gitmodules":
+        return "is where submodules are set, which may not be added, changed or removed"
+    return None
+
+
 def judge(changes: Sequence[Change], scope: Scope, tracked: Iterable[str] = ()) -> list[Violation]:
     """Every violation in a list of changes, in the order of their paths; empty means that all may be taken over.
 
