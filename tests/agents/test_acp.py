@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from phasegate.agents.port import AgentTask, Ending, EventKind
+from phasegate.errors import ConfigError
 from phasegate.rules.scope import Scope
 from support.real_agents import (
     KEY,
@@ -20,7 +21,7 @@ from support.real_agents import (
     processes_tagged,
     run_real,
 )
-from support.standin import Fail, Hang, Say, Shell, Standin, Turn, Write
+from support.standin import Cut, Fail, Hang, Say, Shell, Standin, Turn, Write
 
 SCOPE = ("src/",)
 LINE = "<file name='a &amp; b'>\\n \"$(id)\" `x` é 漢字 😀 %s {{X}} \t</file>\n"
@@ -37,6 +38,12 @@ def _opencode(url: str) -> Configured:
     return Configured(("opencode", "acp"), {"OPENCODE_CONFIG_CONTENT": opencode_settings(url)})
 
 
+def _copilot(url: str) -> Configured:
+    env = {"COPILOT_PROVIDER_BASE_URL": f"{url}/v1", "COPILOT_PROVIDER_API_KEY": KEY, "COPILOT_MODEL": "stand-in"}
+    return Configured((), {**env, "COPILOT_OFFLINE": "true"})
+
+
+COPILOT = Subject("copilot", "copilot", _copilot)
 AGENTS = {"gemini": Subject("acp", "gemini", _gemini), "opencode": Subject("acp", "opencode", _opencode)}
 
 
@@ -112,3 +119,42 @@ def test_a_model_that_says_nothing_is_ended_by_the_clock(agent: Subject, tmp_pat
     assert ran.report.ending is Ending.FAILED, ran
     assert "ran out of time" in ran.report.reason
     assert processes_tagged(ran.tag) == []
+
+
+# --- GitHub Copilot CLI: it creates files only in folders that exist, and hides errors in good ends
+
+
+def play_copilot(folder: Path, *turns: Turn, files: dict[str, str] | None = None) -> tuple[Ran, Path]:
+    room = ScopedRoom(*make_room(folder, COPILOT, {"src/kept.txt": "kept\n", **(files or {})}))
+    with Standin(*turns) as model:
+        return run_real(room, model.url, PROMPT, timeout_s=90.0), room.checkout
+
+
+@pytest.mark.demand("D3.g", "D3.j", "D6.a")
+def test_copilot_writes_in_scope_runs_commands_and_goes_on_after_a_refusal(programs: Path, tmp_path: Path) -> None:
+    turns = (Write("src/hello.txt", "hello\n"), Shell("echo ran > src/ran.txt"), Say("It is done."))
+    ran, checkout = play_copilot(tmp_path / "good", *turns)
+    assert (ran.report.ending, ran.report.answer) == (Ending.COMPLETED, "It is done."), ran
+    assert (checkout / "src/hello.txt").read_text() == "hello\n"
+    assert (checkout / "src/ran.txt").read_text() == "ran\n"
+    refused, checkout = play_copilot(tmp_path / "refused", Write("outside.txt", "x\n"), Say("I went on."))
+    assert (refused.report.ending, refused.report.answer) == (Ending.COMPLETED, "I went on."), refused
+    assert not (checkout / "outside.txt").exists()
+    assert processes_tagged(refused.tag) == []
+
+
+@pytest.mark.demand("D10.a", "D10.b")
+@pytest.mark.parametrize(
+    ("turn", "ending"),
+    [(Fail(401), Ending.NOT_RUNNABLE), (Fail(429, retry_after_s=3600), Ending.RATE_LIMITED), (Cut(), Ending.TRANSIENT)],
+    ids=["401", "429", "cut"],
+)
+def test_an_error_of_copilots_model_is_told_apart(programs: Path, tmp_path: Path, turn: Turn, ending: Ending) -> None:
+    ran, _ = play_copilot(tmp_path, turn)
+    assert ran.report.ending is ending, ran
+
+
+@pytest.mark.demand("D3.i")
+def test_copilot_is_not_started_where_a_repository_has_hooks_for_it(programs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\.github/hooks"):
+        play_copilot(tmp_path, Say("x"), files={".github/hooks/h.json": "{}"})

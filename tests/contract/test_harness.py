@@ -75,6 +75,7 @@ def _acp(folder: Path, script: str) -> AgentConfig:
 SUBJECTS = {
     "acp": Subject(_acp, network=True, takes_envelope=False, converses=True),
     "claude_code": _speaks(_claude),
+    "copilot": Subject(_acp, network=True, takes_envelope=False, converses=True),
     "codex": _speaks(_codex),
     "cursor": _speaks(_claude),
     "gemini": _speaks(_gemini),

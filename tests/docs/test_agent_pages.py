@@ -18,6 +18,7 @@ PAGES = {
     "cursor": "cursor.md",
     "opencode": "opencode.md",
     "qwen": "qwen-code.md",
+    "copilot": "copilot-cli.md",
 }
 
 

@@ -31,6 +31,7 @@ class Agent:
         self.argument = argument
         self.version: object = 1
         self.modes: Json | None = None
+        self.usage: Json = {"inputTokens": 90, "outputTokens": 23, "cachedReadTokens": 11, "totalTokens": 124}
         self.cwd = self.prompt = ""
         self.capabilities: Json = {}
         self.cancelled = False
@@ -93,8 +94,7 @@ class Agent:
             elif method == "session/prompt":
                 self.prompt = "".join(part["text"] for part in params["prompt"])
                 if (reason := behave(self)) is not None:
-                    usage = {"inputTokens": 90, "outputTokens": 23, "cachedReadTokens": 11, "totalTokens": 124}
-                    self._answer(message, {"stopReason": reason, "usage": usage})
+                    self._answer(message, {"stopReason": reason, "usage": self.usage})
 
     def _answer(self, message: Json, result: Json) -> None:
         self.send({"id": message["id"], "result": result})
@@ -208,6 +208,25 @@ def garbles(agent: Agent) -> str:
     agent.say("All ")
     agent.update(agent.argument, content={"type": "text", "text": None}, toolCallId=None, cost=7)
     agent.say("well")
+    return "end_turn"
+
+
+def gives_up_when_refused(agent: Agent) -> str:
+    """Ask for a change, and end the turn without a word. Asked once more, say what was asked."""
+    if "was refused" in agent.prompt:
+        agent.say(agent.prompt)
+    else:
+        agent.is_allowed(
+            {"toolCallId": "t", "kind": "edit", "title": "Edit", "locations": [{"path": agent.whole("x")}]}
+        )
+    return "end_turn"
+
+
+def hides_an_error(agent: Agent) -> str:
+    """An error of the model, told as an answer that cost nothing."""
+    agent.say("Info: Request failed. Retrying...")
+    agent.say(f"Error: {agent.argument}")
+    agent.usage = {"inputTokens": 0, "outputTokens": 0}
     return "end_turn"
 
 
@@ -333,6 +352,7 @@ TURNS: dict[str, Callable[[Agent], str | None]] = {
     for one in (
         *(shell, asks, through_client, implements, stops, echoes, asking_mode, messages, waits_for_cancel, hangs),
         *(leaves_a_child, fails, system_error, prints, floods, never_reads, says_much, garbles),
+        *(gives_up_when_refused, hides_an_error),
     )
 }
 BEGINNINGS: dict[str, Callable[[str], None]] = {

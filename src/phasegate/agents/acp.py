@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.agents.acp_events import AcpEnded, Changed, How, Line, Noted, Order, Said, ToolRan, Unread, Used
+from phasegate.agents.api_error import Trouble, meaning_of
 from phasegate.agents.command import own_files, run_variables
 from phasegate.agents.first_sign import FirstSign
 from phasegate.agents.plain_program import cut_short, report_of_plain_program
@@ -30,6 +31,7 @@ from phasegate.agents.port import (
     Talk,
     Usage,
 )
+from phasegate.agents.program_launch import launch_of
 from phasegate.agents.table import harness_of
 from phasegate.agents.tool_use import notice
 from phasegate.cage.environment import safe_path
@@ -65,16 +67,17 @@ class Acp(NamedTuple):
     row: HarnessRow
 
     def launch(self, task: AgentTask) -> Launch:
-        if not task.agent.command:
+        given = task.agent.command or self.row.command
+        if not given:
             raise ConfigError(
                 f"agent {task.agent.name!r} has no command",
                 f'set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}]',
             )
-        command = _found(own_files(task.repository, task.agent.command))
+        command = _found(own_files(task.repository, given))
         # A program with a harness of its own has its variables, settings and sign-in here too: what keeps the
         # settings of a repository from it is the same.
         known = known_row(ACP, command)
-        launch = harness_of(known.kind).launch(task) if known else _unknown(task)
+        launch = _launch(task, known)
         return msgspec.structs.replace(
             launch,
             argv=(*PROGRAM, *command),
@@ -87,6 +90,19 @@ class Acp(NamedTuple):
 
 
 HARNESS: MakesHarness = Acp
+
+
+def _launch(task: AgentTask, known: HarnessRow | None) -> Launch:
+    if known is None:
+        return _unknown(task)
+    if known.driven_by != ACP:
+        return harness_of(known.kind).launch(task)
+    if found := next((name for name in known.would_run if (task.checkout / name).exists()), None):
+        raise ConfigError(
+            f"{known.program} would run the programs of this repository in {found}",
+            "use another agent here, or remove them from the branch that the work starts from",
+        )
+    return launch_of(task, known, ())
 
 
 def _unknown(task: AgentTask) -> Launch:
@@ -217,8 +233,8 @@ def _unsuccessful(ended: AcpEnded, finished: FinishedRun) -> AgentReport:
     if ended.how is How.EXITED:
         return _of_exit(ended, finished)
     if ended.how is How.ERROR:  # the text of the error says whether another try may help
-        as_failure = msgspec.structs.replace(finished, exit_status=1, stderr=reason)
-        return msgspec.structs.replace(report_of_plain_program(as_failure), reason=reason)
+        meaning = meaning_of(Trouble(reason), _REMEDIES[How.SIGN_IN], finished.ended_at_s)
+        return AgentReport("", meaning.ending, reason, meaning.retry_at_s, remedy=meaning.remedy)
     return msgspec.structs.replace(_failed(reason), remedy=remedy)
 
 

@@ -27,6 +27,7 @@ METHOD_NOT_FOUND, INVALID_PARAMS, RESOURCE_NOT_FOUND, REFUSED = -32601, -32602, 
 LONGEST_TEXT = 1_000_000  # of one line of ours
 _LONGEST_LAST = 1000
 _TEXT = "agent_message_chunk"
+_ERROR, _ASIDE = "Error: ", "Info: "
 Params = TypeVar("Params")
 
 
@@ -121,6 +122,9 @@ class Client:
         self.last_text = ""
         self.cost_usd: float | None = None
         self.system_error = False
+        self.has_asides = False  # what begins with "Info: " is a notice of the program, not a message
+        self.error_said = ""  # what it said last, if that reads like an error of its own
+        self.refused = ""  # the change that was refused, if it said nothing after it
         self._answers = {
             "session/request_permission": self._permission,
             "fs/read_text_file": self._read,
@@ -160,6 +164,7 @@ class Client:
         return answer
 
     def _say_refused(self, text: str, call: ToolCall) -> None:
+        self.refused = text
         say(Noted(f"permission refused: {text}", next(iter(call.paths), "")))
 
     def _read(self, raw: Raw) -> dict[str, object]:
@@ -226,6 +231,10 @@ class Client:
             self._new_message = chunk.message_id != self._message
             self._message = chunk.message_id
         text = chunk.content.text
+        if self.has_asides and text.startswith(_ASIDE):
+            say(Noted(text))
+            return
+        self.refused, self.error_said = "", text if text.startswith(_ERROR) else ""
         self.last_text = (text if self._new_message else self.last_text + text)[-_LONGEST_LAST:]
         for start in range(0, len(text), LONGEST_TEXT):
             say(Said(text[start : start + LONGEST_TEXT], begins=self._new_message))

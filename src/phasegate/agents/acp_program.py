@@ -30,6 +30,12 @@ PROTOCOL_VERSION = 1
 AUTH_REQUIRED = -32000
 # For claude-agent-acp; others do not look there. Settings of the project could send its key elsewhere.
 OWN_SETTINGS_ONLY = {"claudeCode": {"options": {"settingSources": ["user"]}}}
+REFUSED = (
+    "The last change was refused and not made: {what}. Go on without it and bring the task to its end, with the answer "
+    "that was asked for; if it cannot be done without that change, say so in a line that begins with BLOCKER:"
+)
+LONGEST_REFUSAL = 500
+HAS_ASIDES = "Copilot"  # says "Info: ..." of itself in the place of a message
 ASKING_MODE = "default"  # the name of the mode that asks before it writes, wherever there is one
 FAILED, NOT_STARTED = 70, 127
 Answer = TypeVar("Answer")
@@ -54,9 +60,14 @@ class AuthMethod(msgspec.Struct, frozen=True):
         return self.type == "env_var" or "api-key" in self.id or "api_key" in self.id
 
 
+class AgentInfo(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
 class Initialized(msgspec.Struct, frozen=True, rename="camel"):
     protocol_version: int
     auth_methods: list[AuthMethod] | None = None
+    agent_info: AgentInfo | None = None
 
 
 class AcpMode(msgspec.Struct, frozen=True):
@@ -133,13 +144,18 @@ class Conversation:
         self._client = Client(wire, self._places)
         self._ids = itertools.count(1)
         self._auth_methods: list[AuthMethod] = []
+        self._used_before = Used()  # in the turn before, where there was one
 
     def hold(self, prompt: str) -> AcpEnded:
         """Say what there is to say; whatever comes back is an ending."""
         try:
             self._initialize()
             self._open_session()
-            return self._ended(self._prompt(prompt))
+            ended = self._ended(self._prompt(prompt))
+            if ended.how is How.END_TURN and self._client.refused:
+                # Some end their turn at a refusal without a word: copilot 1.0 and opencode 1.18 do.
+                ended = self._ended(self._prompt(REFUSED.format(what=self._client.refused[:LONGEST_REFUSAL])))
+            return ended
         except ToldToStop:
             return AcpEnded(How.CANCELLED, "it was told to stop")
         except Failed as failure:
@@ -166,6 +182,7 @@ class Conversation:
             versions = f"version {initialized.protocol_version} of the protocol, not {PROTOCOL_VERSION}"
             raise ProtocolBroken(f"it speaks {versions}")
         self._auth_methods = initialized.auth_methods or []
+        self._client.has_asides = initialized.agent_info is not None and initialized.agent_info.name == HAS_ASIDES
 
     def _open_session(self) -> None:
         try:
@@ -221,7 +238,9 @@ class Conversation:
         return time.monotonic() + self._order.cancel_s
 
     def _ended(self, turn: AcpTurn) -> AcpEnded:
-        say(_used(turn, self._client.cost_usd))
+        used = _used(turn, self._client.cost_usd)
+        say(_sum(self._used_before, used))
+        self._used_before = used
         try:
             how = How(turn.stop_reason)
         except ValueError:
@@ -230,6 +249,8 @@ class Conversation:
             )
         if how is How.END_TURN and self._client.system_error:
             return AcpEnded(How.ERROR, self._client.last_text or "it reports an error of its own")
+        if how is How.END_TURN and self._client.error_said and not used.output_tokens:
+            return AcpEnded(How.ERROR, self._client.error_said)  # copilot 1.0 hides an error of its model in a good end
         return AcpEnded(how)
 
     def _failure(self, failure: Failed) -> AcpEnded:
@@ -237,6 +258,15 @@ class Conversation:
             return AcpEnded(How.CANCELLED if self._client.cancelled else How.ERROR, str(failure))
         ways = ", ".join(f"{method.name or method.id:.60}" for method in self._auth_methods[:8])
         return AcpEnded(How.SIGN_IN, f"it wants somebody to sign in first{f' ({ways})' if ways else ''}")
+
+
+def _sum(before: Used, now: Used) -> Used:
+    return Used(
+        before.input_tokens + now.input_tokens,
+        before.cached_input_tokens + now.cached_input_tokens,
+        before.output_tokens + now.output_tokens,
+        now.cost_usd,
+    )
 
 
 def _used(turn: AcpTurn, cost_usd: float | None) -> Used:

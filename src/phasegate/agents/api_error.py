@@ -48,6 +48,7 @@ _LIMITED = re.compile(
 BROKEN_STREAMS: Mapping[str, tuple[str, ...]] = {
     "claude_code": ("Connection to the API was lost", "empty or malformed response"),
     "codex": ("stream disconnected before completion", "stream closed before response.completed"),
+    "copilot": ("Failed to get response from the AI model",),
     "gemini": ("API Error: terminated", "stream ended without a finish reason", "in JSON at position"),
     "opencode": ("socket connection was closed", "JSONParseError", "stream ended before its end"),
     "qwen": ("UND_ERR_SOCKET", "stream ended without a finish reason", "in JSON at position"),

@@ -16,7 +16,9 @@ _LONGEST_QUOTE = 300
 READ_OF_COMPLAINT, LONGEST_OPTION = 4_000, 60
 # In the words of commander, clap and yargs; the last one names its options without hyphens.
 _UNKNOWN_OPTION = re.compile(
-    r"^error: (?:unknown option|unexpected argument) '(-[^'\n]{1,100})'|^Unknown arguments?: ([\w-]{1,100})", re.M
+    r"^error: (?:unknown option|unexpected argument) '(-[^'\n]{1,100})'|^Unknown arguments?: ([\w-]{1,100})"
+    r"|\A(opencode run) \[message",  # it prints its help, and does not say which
+    re.M,
 )
 
 
@@ -68,7 +70,7 @@ def _failure(exit_status: int, stderr: str) -> tuple[Ending, str]:
 def unknown_option(stderr: str) -> str:
     """The option that a program says it does not know; empty: it says no such thing."""
     found = _UNKNOWN_OPTION.search(strip_escapes(stderr[:READ_OF_COMPLAINT]).text)
-    return visible((found[1] or found[2] or "")[:LONGEST_OPTION]) if found else ""
+    return visible((found[1] or found[2] or f"that `{found[3]}` was given")[:LONGEST_OPTION]) if found else ""
 
 
 def _complaint(stderr: str) -> str:

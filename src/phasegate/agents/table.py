@@ -16,5 +16,5 @@ def harness_of(kind: str) -> Harness:
     row = ROWS.get(kind)
     if row is None:
         raise ConfigError(f"there is no harness {kind!r}", f"use one of: {', '.join(ROWS)}")
-    make: MakesHarness = import_module(f"phasegate.agents.{row.kind}").HARNESS
+    make: MakesHarness = import_module(f"phasegate.agents.{row.driven_by or row.kind}").HARNESS
     return make(row)

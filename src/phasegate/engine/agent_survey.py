@@ -132,7 +132,7 @@ def _version(shop: Workshop, agent: Agent) -> ProgramVersion:
         return ProgramVersion(why_not="it was not found")
     if not arguments:
         return _NO_VERSION
-    _, *own = own_files(shop.root, command_of(agent))
+    _, *own = own_files(shop.root, agent.command or command_of(agent)[:1])
     return ask_version((path, *own, *arguments), choose(None, needs_network=False))
 
 

@@ -34,6 +34,8 @@ class HarnessRow(Light):
     template: str  # the prefix of its system templates
     agent: str = ""  # its name in the configuration that `init` writes; empty: none is written
     program: str = ""  # the command when none is configured; empty: one must be
+    arguments: tuple[str, ...] = ()  # and what makes it speak, where another module drives it
+    driven_by: str = ""  # that module, such as `acp`; empty: the one of its own name
     names: tuple[str, ...] = ()  # what else people call it
     package: str = ""  # of npm
     installing: str = ""  # what to do where there is no package
@@ -48,6 +50,7 @@ class HarnessRow(Light):
     hooks: Hooks | None = None  # None: it has none in a settings file
     acp_programs: tuple[str, ...] = ()  # programs that are this one when they speak ACP
     acp_env: tuple[tuple[str, str], ...] = ()  # what makes it ask before it acts, then
+    would_run: tuple[str, ...] = ()  # of a repository: programs that would see its key, and no switch keeps them out
 
     @property
     def install(self) -> str:
@@ -59,7 +62,7 @@ class HarnessRow(Light):
 
     @property
     def command(self) -> tuple[str, ...]:
-        return (self.program,) if self.program else ()
+        return (self.program, *self.arguments) if self.program else ()
 
 
 # The order is the order of preference: of those found by `init`, the first one writes, the second criticises.
@@ -71,7 +74,7 @@ _ROWS = (
         program="claude",
         names=("claude-code",),
         package="@anthropic-ai/claude-code",
-        oldest="2.0.21",
+        oldest="2.1.52",
         tested="2.1.325",
         version_arguments=("--version",),
         keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -102,6 +105,7 @@ _ROWS = (
         agent="gemini",
         program="gemini",
         package="@google/gemini-cli",
+        oldest="0.37.2",
         tested="0.61.0",
         version_arguments=("--version",),
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -155,6 +159,7 @@ _ROWS = (
         agent="qwen",
         program="qwen",
         package="@qwen-code/qwen-code",
+        oldest="0.21.2",
         tested="0.24.4",
         version_arguments=("--version",),
         keys=("OPENAI_API_KEY",),
@@ -167,6 +172,26 @@ _ROWS = (
         private=(".qwen",),
         hooks=Hooks(".qwen/settings.json", "Stop"),
         acp_programs=("qwen",),
+    ),
+    HarnessRow(
+        kind="copilot",
+        template="COPILOT",
+        agent="copilot",
+        program="copilot",
+        arguments=("--acp", "--no-auto-update"),
+        driven_by=ACP,
+        package="@github/copilot",
+        tested="1.0.102",
+        version_arguments=("--version",),
+        keys=("COPILOT_GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY", "COPILOT_PROVIDER_BASE_URL"),
+        settings=(
+            *("COPILOT_MODEL", "COPILOT_PROVIDER_TYPE", "COPILOT_PROVIDER_WIRE_API", "COPILOT_PROVIDER_MODEL_ID"),
+            *("COPILOT_PROVIDER_WIRE_MODEL", "COPILOT_OFFLINE", "COPILOT_GH_HOST"),
+        ),
+        sign_in="set COPILOT_GITHUB_TOKEN; or COPILOT_PROVIDER_BASE_URL and COPILOT_MODEL for a model of your own",
+        private=(".copilot",),
+        would_run=(".github/hooks",),  # disableAllHooks in its settings does not keep them out
+        acp_programs=("copilot",),
     ),
     HarnessRow(kind=ACP, template="ACP"),
     HarnessRow(kind=COMMAND, template="COMMAND"),

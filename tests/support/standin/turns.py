@@ -80,7 +80,7 @@ def call_for(turn: Write | Shell, offered: Sequence[str]) -> Call | None:
     return Call(name, _written(name, turn) if isinstance(turn, Write) else _run(name, turn))
 
 
-_WRITERS = ("Write", "apply_patch", "write_file", "write", "edit")
+_WRITERS = ("Write", "apply_patch", "write_file", "write", "create", "edit")
 _SHELLS = ("Bash", "exec_command", "shell_command", "run_shell_command", "bash")
 
 
@@ -88,6 +88,8 @@ def _written(name: str, turn: Write) -> dict[str, object] | str:
     if name == "apply_patch":
         lines = "".join(f"+{line}\n" for line in turn.content.splitlines())
         return f"*** Begin Patch\n*** Add File: {turn.path}\n{lines}*** End Patch\n"
+    if name == "create":
+        return {"path": turn.path, "file_text": turn.content}
     if name == "edit":  # where there is no tool but this, nothing replaced by something is a new file
         return {"file_path": turn.path, "old_string": "", "new_string": turn.content}
     return {"filePath" if name == "write" else "file_path": turn.path, "content": turn.content}

@@ -69,6 +69,31 @@ def test_an_update_that_cannot_be_read_is_told_and_a_lost_piece_of_the_answer_mi
     assert report.remark == "1 update could not be read"
 
 
+@pytest.mark.demand("D3.g")
+def test_an_agent_that_ends_its_turn_at_a_refusal_is_asked_once_more(repository: Path) -> None:
+    ran = run_agent(repository, "gives_up_when_refused")
+    assert ran.report.ending is Ending.COMPLETED
+    assert ran.report.answer.startswith("The last change was refused and not made: Edit: ")
+    assert not (repository / "x").exists()
+    allowed = run_agent(repository, "gives_up_when_refused", scope=("x",))
+    assert (allowed.report.ending, allowed.report.answer) == (Ending.COMPLETED, "")
+
+
+@pytest.mark.demand("D10.a", "D10.b")
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        ("429 Rate limit reached", Ending.RATE_LIMITED),
+        ("Authentication failed with provider: 401", Ending.NOT_RUNNABLE),
+        ("400 Bad Request", Ending.FAILED),
+        ("stream disconnected before completion", Ending.TRANSIENT),
+    ],
+)
+def test_an_error_that_is_told_as_an_answer_is_no_answer(repository: Path, error: str, ending: Ending) -> None:
+    report = run_agent(repository, "hides_an_error", error).report
+    assert (report.ending, report.reason) == (ending, f"Error: {error}")
+
+
 def test_what_a_turn_used_is_added_up_as_the_agent_says_it(repository: Path) -> None:
     report = run_agent(repository, "messages").report
     assert report.usage == Usage(input_tokens=101, cached_input_tokens=11, output_tokens=23, cost_usd=0.25)

@@ -314,6 +314,7 @@ UNKNOWN_OPTIONS = {
     "claude_code": ("error: unknown option '--no-such-flag'\n", "--no-such-flag"),
     "codex": ("error: unexpected argument '--no-such-flag' found\n\n  tip: to pass it as a value\n", "--no-such-flag"),
     "gemini": ("Unknown arguments: such-flag, suchFlag\nUsage: gemini [options]\n", "such-flag"),
+    "opencode": ("opencode run [message..]\n\nrun opencode with a message\n", "that `opencode run` was given"),
     "qwen": ("\x1b[31mUnknown argument: such-flag\x1b[0m\nUsage: qwen [options]\n", "such-flag"),
 }
 

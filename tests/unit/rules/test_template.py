@@ -95,9 +95,9 @@ def test_without_a_root_the_repository_around_is_searched(tmp_path: Path, monkey
 
 @pytest.mark.demand("T1.e")
 def test_an_agents_prefix_comes_from_its_harness() -> None:
-    known = ("claude_code", "codex", "gemini", "cursor", "opencode", "qwen", "acp", "command", "scripted")
+    known = ("claude_code", "codex", "gemini", "cursor", "opencode", "qwen", "copilot", "acp", "command", "scripted")
     assert tuple(ROWS) == known
-    prefixes = ["CLAUDE", "CODEX", "GEMINI", "CURSOR", "OPENCODE", "QWEN", "ACP", "COMMAND", "SCRIPTED"]
+    prefixes = ["CLAUDE", "CODEX", "GEMINI", "CURSOR", "OPENCODE", "QWEN", "COPILOT", "ACP", "COMMAND", "SCRIPTED"]
     assert [prefix_of(harness) for harness in known] == prefixes
     assert prefix_of("claude") == prefix_of("CLAUDE") == "CLAUDE"
 
