@@ -19,14 +19,17 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from typing import NamedTuple
 
 from phasegate.cage.environment import safe_path
 from phasegate.cage.run import MIB, Finished, find_program, run
 from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.files.durable import sync_changed_folders
 
 OLDEST_GIT = (2, 38)  # `merge-tree --write-tree`
 NOWHERE = os.devnull
@@ -44,6 +47,9 @@ _SETTINGS = {
     **dict.fromkeys(("gc.auto", "maintenance.auto", "fetch.writeCommitGraph"), "0"),
     **dict.fromkeys(("core.filesRefLockTimeout", "core.packedRefsTimeout"), "5000"),
     **dict.fromkeys(("core.protectHFS", "core.protectNTFS"), "true"),
+    # what git has written is on the disk when it ends; the names of it: `make_durable`
+    "core.fsync": "all",
+    "core.fsyncMethod": "fsync",
     "index.version": "2",
     "diff.renames": "false",
     "checkout.workers": "1",
@@ -67,6 +73,19 @@ _ENVIRONMENT = {
 }
 _OF_THE_PERSON = ("HOME", "XDG_CONFIG_HOME", "EMAIL", "SUDO_UID", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
 _OPTIONS = tuple(part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}"))
+_ONLY_READS = {
+    "cat-file",
+    "check-attr",
+    "config",
+    "for-each-ref",
+    "log",
+    "ls-tree",
+    "merge-base",
+    "rev-list",
+    "rev-parse",
+}
+_COARSE_NS = 1_000_000_000  # the clock of a file system may be behind ours by a little
+_REFS_DEPTH = 6
 _VERSION = re.compile(rb"git version (\d+)\.(\d+)")
 
 
@@ -84,6 +103,22 @@ class Identity(NamedTuple):
 
     name: str
     email: str
+
+
+class _Unsynced:
+    """Where git has written since its names were made durable, and since when."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.since_ns: dict[Path, int] = {}
+
+    def note(self, place: Place) -> None:
+        with self.lock:
+            for folder in (place.git_dir, place.objects):
+                self.since_ns.setdefault(folder, time.time_ns() - _COARSE_NS)
+
+
+_unsynced = _Unsynced()
 
 
 class GitFailed(StateConflict):
@@ -105,6 +140,8 @@ def git(
 
     `largest_allocation` is how many bytes it may ask for at once: an object may say of itself that it has any number.
     """
+    if arguments[0] not in _ONLY_READS:
+        _unsynced.note(place)
     limited = {} if largest_allocation is None else {"GIT_ALLOC_LIMIT": str(largest_allocation)}
     found = run(
         [git_program(), *_OPTIONS, *settings, *arguments],
@@ -118,6 +155,19 @@ def git(
     if found.exit_code not in accept or found.cut or found.timed_out:
         raise GitFailed(f"git {arguments[0]} failed: {_reason(found)}", _hint(place))
     return found
+
+
+def make_durable() -> None:
+    """Make the names durable of all that git has written in this process: git itself syncs contents only.
+
+    To be done before anything is recorded that rests on them. A ref never gets to the disk before its objects do.
+    """
+    with _unsynced.lock:
+        by_objects_first = sorted(_unsynced.since_ns.items(), key=lambda item: item[0].name != "objects")
+        for folder, since_ns in by_objects_first:
+            if folder.is_dir():
+                sync_changed_folders(folder, since_ns, 1 if folder.name == "objects" else _REFS_DEPTH)
+        _unsynced.since_ns.clear()
 
 
 def ask_as_the_person(folder: Path, *arguments: str) -> Finished:

@@ -11,49 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.record.audit import Report, verify
-from phasegate.record.location import Location
-from phasegate.record.recovery import recover
-from phasegate.record.store import open_store
+from phasegate.record.audit import verify
 from support.record import make_repository
+from support.recovered_record import acknowledged, location_in, recovered, what_is_missing
 
 SCENARIO = Path(__file__).with_name("record_scenario.py")
-TS = "2026-03-01T10:15:34Z"
-FEATURE = "001-login"
 SEED = 20260301
-
-
-def location_in(folder: Path) -> Location:
-    return Location(folder / "repository", folder / "repository" / ".git", folder / "state" / "phasegate")
-
-
-def acknowledged(folder: Path) -> list[str]:
-    path = folder / "acknowledged"
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def recovered(folder: Path) -> Report:
-    """The next process opens the store, recovers, and everything verifies."""
-    location = location_in(folder)
-    with open_store(location, "store-id", TS) as store:
-        assert [found for found in recover(store, location, "recovery-test", TS) if found.problem] == []
-    return verify(location)
-
-
-def what_is_missing(folder: Path) -> set[str]:
-    """Acknowledged steps that are not on record."""
-    location = location_in(folder)
-    with open_store(location, "store-id", TS) as store:
-        kinds = {(e.kind, json.loads(e.payload).get("id", "")) for e in store.events(FEATURE)}
-    there = {f"started {id_}" for kind, id_ in kinds if kind == "job.started"}
-    there |= {f"ended {id_}" for kind, id_ in kinds if kind == "job.ended"}
-    there |= {"noted"} if ("noted", "") in kinds else set()
-    for path in location.trails.glob("*/*.jsonl"):
-        entries = [json.loads(line) for line in path.read_text().splitlines()]
-        wrote = [entry["lines"] for entry in entries if entry["action"] == "write_file"]
-        assert wrote == [*range(len(wrote))], "in their order, and none twice"
-        there |= {f"entry {path.stem} {number}" for number in wrote}
-    return {what for what in acknowledged(folder) if not what.startswith(("anchored", "ready"))} - there
 
 
 def run_scenario(*arguments: str) -> str:

@@ -53,6 +53,25 @@ def cut_torn_line(descriptor: int) -> int:
     return end
 
 
+def make_folder(path: Path, mode: int = 0o700) -> None:
+    """Make a folder, and those above it that are missing, for good. One that is there is left as it is."""
+    if path.is_dir():
+        return
+    make_folder(path.parent, mode)
+    path.mkdir(mode=mode, exist_ok=True)
+    sync_folders(path.parent, path.parent)
+
+
+def sync_changed_folders(top: Path, since_ns: int, depth: int) -> None:
+    """Make the names durable in every folder from `top` downwards that was changed since a moment."""
+    if top.stat().st_mtime_ns >= since_ns:
+        sync_folders(top, top)
+    if depth > 0:
+        for entry in os.scandir(top):
+            if entry.is_dir(follow_symlinks=False):
+                sync_changed_folders(top / entry.name, since_ns, depth - 1)
+
+
 def sync_folders(below: Path, top: Path) -> None:
     """Make the names in `below` durable, and those in every folder above it up to `top`."""
     for folder in (below, *below.parents):

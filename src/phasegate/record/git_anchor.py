@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from phasegate.errors import StateConflict
-from phasegate.git import Place, git
+from phasegate.git import Place, git, make_durable
 from phasegate.rules.chain import Head
 
 REF = "refs/phasegate/audit"
@@ -47,6 +47,7 @@ def write_anchor(git_dir: Path, anchor: Anchor) -> None:
     place, text = _place(git_dir), msgspec.json.encode(anchor)
     blob = git(place, "hash-object", "-w", "--stdin", stdin=text, timeout_s=_TIMEOUT_S).stdout.decode().strip()
     git(place, "update-ref", REF, blob, timeout_s=_TIMEOUT_S)
+    make_durable()
 
 
 def _place(git_dir: Path) -> Place:

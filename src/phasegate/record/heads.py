@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import EnvironmentUnavailable, StateConflict
-from phasegate.files.durable import cut_torn_line, replace_file, sync_folders, write_all
+from phasegate.files.durable import cut_torn_line, make_folder, replace_file, write_all
 from phasegate.record.location import Location
 from phasegate.rules.chain import Head
 
@@ -92,9 +92,8 @@ class Heads:
     def begin(self, head: Head, *, adopted: bool) -> None:
         """Start the file at a head: of a new store, or of one that was there already."""
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.folder)
             self._rewrite([_line("adopted" if adopted else "confirmed", head)])
-            sync_folders(self.folder, self._location.state_home)
         except OSError as error:
             raise self._unusable(error) from error
 

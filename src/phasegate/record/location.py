@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
+from phasegate.files.durable import make_folder
 from phasegate.record.exclude import keep_out_of_git
 from phasegate.record.ground import refuse_git_directory
 from phasegate.rules.own_folders import OWN_FOLDERS
@@ -99,7 +100,7 @@ def prepare_folder(location: Location) -> None:
     try:
         for folder in (location.folder, location.locks, location.trails):
             if not os.path.lexists(folder):
-                folder.mkdir(mode=0o700, exist_ok=True)
+                make_folder(folder)
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 raise StateConflict(f"{folder} is not a folder", "remove what stands in its place")
         keep_out_of_git(location.git_dir, OWN_FOLDERS)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from phasegate.errors import MovedOn, StateConflict
+from phasegate.git import make_durable
 from phasegate.record.git_anchor import REF, Anchor, read_anchor, write_anchor
 from phasegate.record.heads import Heads
 from phasegate.record.location import Location, prepare_folder
@@ -51,6 +52,7 @@ class Store(Reader):
         if feature != REPOSITORY:
             require_slug(feature)
         rows = [row_of(feature, event.kind, event.payload) for event in events]
+        make_durable()  # a step may rest on what git has written
         with self._mutex, repository_lock(self._location.locks, "journal"), self._explained():
             self._append(feature, expected_seq, ts, events, rows)
         return expected_seq + len(events)

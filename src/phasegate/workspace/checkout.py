@@ -17,6 +17,7 @@ import msgspec
 
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.beneath import opened_folder
+from phasegate.files.durable import replace_file
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.index_file import Snapshot, entry_of, read_snapshot
 from phasegate.workspace.repository import Repository, read_blobs
@@ -104,10 +105,9 @@ def read_record(folder: Path) -> Record | None:
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Replace a record: a reader sees the old or the new one."""
-    fresh = folder / "record.json.new"
-    fresh.write_text(json.dumps(msgspec.to_builtins(record)))  # `json` can write names that are no text, msgspec cannot
-    fresh.replace(folder / "record.json")
+    """Replace a record for good: a reader sees the old or the new one."""
+    text = json.dumps(msgspec.to_builtins(record))  # `json` can write names that are no text, msgspec cannot
+    replace_file(folder / "record.json", text.encode(), 0o666)
 
 
 def find_checkout(repository: Repository, assignment: Assignment) -> Checkout | None:
