@@ -21,7 +21,7 @@ _MOST_NAMED = 5
 
 @click.group(cls=Group)
 def plan() -> None:
-    """Load a feature's work packages, and show how they hang together."""
+    """Load a feature's work packages, and show how they depend on each other."""
 
 
 @plan.command("load")

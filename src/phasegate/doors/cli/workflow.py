@@ -120,7 +120,7 @@ def escalate(why: str, feature: str | None, as_json: bool) -> int:
 @feature_option
 @json_option
 def resolve(how: str, feature: str | None, as_json: bool) -> int:
-    """Say how a blocker was dealt with; the blocked step is tried again by the next run.
+    """Say how a blocker was resolved; the blocked step is tried again by the next run.
 
     Where a phase has no command to run, this is the attestation that it was checked, and how.
 
