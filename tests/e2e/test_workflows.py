@@ -299,7 +299,7 @@ def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge
     expect_blocks(merged, COMPLETED)
     commit = project.git("rev-parse", "main")
     assert f"  merged into main at {commit[:12]}\n" in project.command("status", "--feature", SLUG).stdout
-    assert f'"merged": "{commit}"' in project.command("status", "--feature", SLUG, "--json").stdout
+    assert project.command("status", "--feature", SLUG, "--json").json["workflow"]["merged"] == commit
     expect_end(project, "quick")
 
 
