@@ -40,7 +40,8 @@ def test_the_hook_loads_little_besides_itself(tmp_path: Path) -> None:
     (tmp_path / ".isdlc/state.json").write_text('{"active_workflow": {"phases": ["01-a"], "current_phase_index": 0}}')
     run = "sys.argv = ['phasegate', 'next']\nfrom phasegate.__main__ import main\nassert main() == 0"
     extra = imported_by(run, tmp_path) - imported_by("pass", tmp_path)
-    assert extra == {"phasegate", "__future__", "_json"}
+    # Built in, and so for nothing; some interpreters have it from their start.
+    assert extra - {"errno"} == {"phasegate", "__future__", "_json"}
 
 
 @pytest.mark.demand("N8.k", "N8.l")
