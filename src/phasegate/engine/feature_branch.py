@@ -11,6 +11,7 @@ from phasegate.errors import StateConflict
 from phasegate.rules.scope import Scope
 from phasegate.workspace.commit_log import blobs_of
 from phasegate.workspace.objects import NewCommit, Version, write_blobs, write_commits
+from phasegate.workspace.refs import branch_is_gone
 from phasegate.workspace.repository import is_ancestor, read_blobs
 from phasegate.workspace.tree_diff import differences
 
@@ -36,9 +37,7 @@ class Branch(NamedTuple):
     def head(self) -> str:
         commits = self.project.refs.fetch(self.name)
         if self.name not in commits:
-            raise StateConflict(
-                f"there is no branch {self.name}", "it was removed; put it back, or cancel the workflow"
-            )
+            raise branch_is_gone(self.project.repository, self.name)
         return commits[self.name]
 
     def documents(self, commit: str | None = None) -> dict[str, str]:
