@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.large_repository import large_repository
 from bench.measure import Row, cpu_ms
-from phasegate.engine.dispatch import Report, dispatch
+from phasegate.engine.dispatch import PackageReport, dispatch
 from phasegate.engine.packages import find_package, load_plan
 from phasegate.engine.project import open_project, opened_store
 from phasegate.rules.work_package import State
@@ -77,7 +77,7 @@ def _dispatched(repository: Repository, name: str) -> float:
         with opened_store(project) as store:
             one = find_package(store, name, SLUG)
             report = dispatch(project, store, one, agent=None, say=lambda _: None)
-            assert isinstance(report, Report)
+            assert isinstance(report, PackageReport)
         assert report.state is State.DONE, report
 
     return cpu_ms(whole)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes, drive, drive_with
 from phasegate.engine.project import open_project, opened_store
+from phasegate.engine.run_log import read_timed
 from phasegate.record.location import prepare_folder
 from phasegate.record.rows import Recorded
 from phasegate.rules.feature_state import Feature
@@ -37,6 +39,13 @@ def _without_times(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_times(inner) for key, inner in value.items() if key not in TIMES}
     return value
+
+
+def named_share(events: Sequence[Recorded]) -> float:
+    """The part of a run's time that its steps account for."""
+    steps = [step for one in events if (step := read_timed(one)) is not None and not step.work]
+    whole = datetime.fromisoformat(events[-1].ts) - datetime.fromisoformat(steps[0].started)
+    return sum(step.duration_s for step in steps) / whole.total_seconds()
 
 
 def one_at_a_time(folder: Path) -> FeatureRun:
@@ -72,5 +81,6 @@ def test_a_feature_driven_without_a_store_gives_the_same_events_and_the_same_tre
     assert others == events
     assert {kind for kind, _ in events} >= {"workflow.happened", "package.happened", "job.ended", "step.timed"}
     assert tree_of(kept, second[0].ts) == tree_of(stored, first[0].ts) != {}
+    assert named_share(first) > 0.95, "the record says where the time of a run went"
     assert not (elsewhere.location.store).exists(), "control: the second had no store"
     assert len(trails.lines) == len(record.jobs(SLUG)) > 5

@@ -14,11 +14,11 @@ from phasegate.rules.answer_words import Verdict
 from phasegate.rules.decide import apply, decide
 from phasegate.rules.feature_events import (
     Completed,
+    FeatureLimits,
     GateChecked,
     Happened,
     JobEnded,
     JobStarted,
-    Limits,
     PackageEnded,
 )
 from phasegate.rules.feature_state import ROLES, Feature, Step
@@ -30,13 +30,13 @@ from phasegate.rules.work_package import State
 from support.feature_model import ORDERS, World, after, anything, begin, is_earned, key, outcomes
 
 P, K, R, C = Work.PLANNING, Work.PACKAGES, Work.REVIEW, Work.COMMANDS
-SMALL = Limits(revisions=2, retries=1, parallel=2, pauses=1, losses=1)
-SMALLEST = Limits(revisions=1, retries=0, parallel=1, pauses=0, losses=0)
+SMALL = FeatureLimits(revisions=2, retries=1, parallel=2, pauses=1, losses=1)
+SMALLEST = FeatureLimits(revisions=1, retries=0, parallel=1, pauses=0, losses=0)
 
 
 class Case(NamedTuple):
     works: tuple[Work, ...]
-    limits: Limits
+    limits: FeatureLimits
     type: str = "feature"
 
 
@@ -45,8 +45,8 @@ CASES = [
     Case((C,), SMALLEST, "test-run"),
     Case((C, R), SMALLEST, "test-run"),
     Case((P, K), SMALLEST),
-    Case((K, R), Limits(2, 0, 1, 0, 0)),
-    pytest.param(Case((K, C), Limits(2, 0, 1, 0, 0)), marks=pytest.mark.long),
+    Case((K, R), FeatureLimits(2, 0, 1, 0, 0)),
+    pytest.param(Case((K, C), FeatureLimits(2, 0, 1, 0, 0)), marks=pytest.mark.long),
     Case((P, K, R), SMALLEST),
 ]
 
@@ -221,10 +221,10 @@ class AnyFeature(RuleBasedStateMachine):
 
     @initialize(
         works=st.lists(st.sampled_from(list(Work)), min_size=1, max_size=4, unique=True),
-        limits=st.builds(Limits, st.integers(1, 3), st.integers(0, 2), st.integers(1, 3)),
+        limits=st.builds(FeatureLimits, st.integers(1, 3), st.integers(0, 2), st.integers(1, 3)),
         type_=st.sampled_from(["feature", "test-run"]),
     )
-    def start(self, works: list[Work], limits: Limits, type_: str) -> None:
+    def start(self, works: list[Work], limits: FeatureLimits, type_: str) -> None:
         self.world = begin(tuple(works), limits, type_)
 
     def _take(self, event: Happened) -> None:

@@ -9,22 +9,22 @@ import pytest
 
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.package_run import (
-    Action,
     Cleaned,
     End,
-    Happened,
     Harvested,
-    JobEnded,
-    JobStarted,
-    Limits,
-    Merged,
-    NotMerged,
     Owed,
-    Prepared,
-    Resolved,
+    PackageAction,
+    PackageHappened,
+    PackageJobEnded,
+    PackageJobStarted,
+    PackageLimits,
+    PackageMerged,
+    PackageNotMerged,
+    PackagePrepared,
+    PackageResolved,
+    PackageStep,
     Reviewed,
     Run,
-    Step,
     Validated,
     apply,
     decide,
@@ -32,7 +32,7 @@ from phasegate.rules.package_run import (
 )
 from phasegate.rules.work_package import State
 
-Path = tuple[Happened, ...]
+Path = tuple[PackageHappened, ...]
 SEEN = "2026-01-01T00:00:00.000Z"
 MOVES = {
     State.PLANNED: {State.DOING, State.BLOCKED},
@@ -43,56 +43,56 @@ MOVES = {
 }
 
 
-def answers(run: Run) -> Iterator[Happened]:
+def answers(run: Run) -> Iterator[PackageHappened]:
     """Everything that can happen when the decided action is carried out, and what comes late or from elsewhere."""
     yield from _foreign(run)
     yield from _job_events(run)
-    if run.step is Step.PREPARE:
-        yield Prepared("base")
-    elif run.step is Step.HARVEST:
+    if run.step is PackageStep.PREPARE:
+        yield PackagePrepared("base")
+    elif run.step is PackageStep.HARVEST:
         yield Harvested(f"commit-{run.round}")
         yield Harvested(violations=("src/secret.py is out of scope",))
         yield Harvested()
-    elif run.step is Step.VALIDATE:
+    elif run.step is PackageStep.VALIDATE:
         yield Validated(run.commit)
         yield Validated(run.commit, ("test: 1 failed",))
-    elif run.step is Step.MERGE:
-        yield Merged("merge")
-        yield NotMerged("conflict in a.py")
-    elif run.step is Step.CLEAN:
+    elif run.step is PackageStep.MERGE:
+        yield PackageMerged("merge")
+        yield PackageNotMerged("conflict in a.py")
+    elif run.step is PackageStep.CLEAN:
         yield Cleaned()
     elif run.state is State.BLOCKED:
-        yield Resolved("mended")
+        yield PackageResolved("mended")
 
 
-def _job_events(run: Run) -> Iterator[Happened]:
+def _job_events(run: Run) -> Iterator[PackageHappened]:
     """A job of each that may start, and every end of each that is open, in whatever order they come."""
-    if run.step in (Step.IMPLEMENT, Step.REVIEW):
+    if run.step in (PackageStep.IMPLEMENT, PackageStep.REVIEW):
         yield from (started(action) for action in decide(run))
-    if run.step is Step.REVIEW and not run.open_jobs:
+    if run.step is PackageStep.REVIEW and not run.open_jobs:
         yield from (Reviewed(verdict, "findings") for verdict in Verdict)
-    yield from (JobEnded(job.job, end, "why", last_seen=SEEN) for job in run.open_jobs for end in End)
+    yield from (PackageJobEnded(job.job, end, "why", last_seen=SEEN) for job in run.open_jobs for end in End)
 
 
-def started(action: Action) -> JobStarted:
+def started(action: PackageAction) -> PackageJobStarted:
     index = action.owed.agent_index
-    return JobStarted(f"{action.step}-{action.round}-{index}", action.step, action.round, index)
+    return PackageJobStarted(f"{action.step}-{action.round}-{index}", action.step, action.round, index)
 
 
-def _foreign(run: Run) -> Iterator[Happened]:
-    yield from (JobEnded("another-job", end) for end in End)
-    yield from (JobStarted("again", job.role, job.round, job.agent_index) for job in run.open_jobs)
-    yield from (JobStarted("nobody's", role, run.round, run.limits.agents) for role in ("implement", "review"))
+def _foreign(run: Run) -> Iterator[PackageHappened]:
+    yield from (PackageJobEnded("another-job", end) for end in End)
+    yield from (PackageJobStarted("again", job.role, job.round, job.agent_index) for job in run.open_jobs)
+    yield from (PackageJobStarted("nobody's", role, run.round, run.limits.agents) for role in ("implement", "review"))
     yield Validated("another-commit")
 
 
-def applied(run: Run, event: Happened) -> Run:
+def applied(run: Run, event: PackageHappened) -> Run:
     """The run after an event, its rounds counted from a person's last answer: nothing is decided by the number."""
     after = apply(run, event)
     return msgspec.structs.replace(after, round=after.round - after.rounds_before, rounds_before=0)
 
 
-def reachable(limits: Limits) -> dict[Run, Path]:
+def reachable(limits: PackageLimits) -> dict[Run, Path]:
     """Every state that any sequence of events leads to, with one sequence that does. Resolving starts afresh once."""
     found: dict[Run, Path] = {Run(limits=limits): ()}
     todo = list(found)
@@ -107,7 +107,12 @@ def reachable(limits: Limits) -> dict[Run, Path]:
 
 
 @pytest.fixture(
-    params=[Limits(2, 1, 1, 1, 1), Limits(2, 1, 2, 0, 0), Limits(1, 0, 2, 1, 0), Limits(3, 0, 1, 0, 2)],
+    params=[
+        PackageLimits(2, 1, 1, 1, 1),
+        PackageLimits(2, 1, 2, 0, 0),
+        PackageLimits(1, 0, 2, 1, 0),
+        PackageLimits(3, 0, 1, 0, 2),
+    ],
     ids=str,
     scope="module",
 )
@@ -126,7 +131,7 @@ def test_a_package_is_done_only_with_all_its_evidence_on_one_commit(states: dict
         assert not harvested.violations
         assert validated == Validated(harvested.commit)
         assert Reviewed(Verdict.PASS, "findings") in review
-        assert merged == Merged("merge")
+        assert merged == PackageMerged("merge")
 
 
 @pytest.mark.demand("D5.a", "D5.b", "D5.c", "D5.d")
@@ -141,7 +146,7 @@ def test_a_package_changes_its_state_only_as_allowed(states: dict[Run, Path]) ->
 def test_no_event_of_an_agent_leads_to_done_or_to_review(states: dict[Run, Path]) -> None:
     for run in states:
         for event in answers(run):
-            if isinstance(event, JobStarted | JobEnded):
+            if isinstance(event, PackageJobStarted | PackageJobEnded):
                 after = apply(run, event)
                 assert after.state is run.state or after.state is State.BLOCKED
 
@@ -155,7 +160,7 @@ def test_what_comes_late_or_from_elsewhere_changes_nothing(states: dict[Run, Pat
 def test_no_state_is_a_dead_end(states: dict[Run, Path]) -> None:
     """Every unfinished state moves on, whatever the outcome, and the end can be reached from everywhere."""
     after = {run: {applied(run, event) for event in answers(run)} - {run} for run in states}
-    finished = {run for run in states if run.state is State.DONE and run.step is Step.STOP}
+    finished = {run for run in states if run.state is State.DONE and run.step is PackageStep.STOP}
     assert all(after[run] for run in states.keys() - finished)
     safe = set(finished)
     while grown := {run for run in states.keys() - safe if after[run] & safe}:
@@ -177,7 +182,7 @@ def test_what_is_to_be_done_next_is_never_in_work_already(states: dict[Run, Path
     for run in states:
         busy = [job.agent_index for job in run.open_jobs]
         assert len(set(busy)) == len(busy) <= run.limits.agents
-        if run.step in (Step.IMPLEMENT, Step.REVIEW):
+        if run.step in (PackageStep.IMPLEMENT, PackageStep.REVIEW):
             offered = [action.owed.agent_index for action in decide(run)]
             assert not set(offered) & set(busy)
             assert sorted(offered + busy) == [owed.agent_index for owed in run.owed]
@@ -185,7 +190,9 @@ def test_what_is_to_be_done_next_is_never_in_work_already(states: dict[Run, Path
 
 def test_a_round_ends_only_when_every_job_of_it_has(states: dict[Run, Path]) -> None:
     for run in states:
-        assert not run.open_jobs or run.step in (Step.IMPLEMENT, Step.REVIEW) or run.state is State.BLOCKED
+        assert (
+            not run.open_jobs or run.step in (PackageStep.IMPLEMENT, PackageStep.REVIEW) or run.state is State.BLOCKED
+        )
 
 
 @pytest.mark.demand("W5.a")
@@ -193,7 +200,7 @@ def test_jobs_that_nobody_saw_the_end_of_cost_no_try(states: dict[Run, Path]) ->
     for run in states:
         after = run
         for job in run.open_jobs:
-            after = apply(after, JobEnded(job.job, End.LOST, "the dispatcher died", last_seen=SEEN))
+            after = apply(after, PackageJobEnded(job.job, End.LOST, "the dispatcher died", last_seen=SEEN))
         if after.state is not State.BLOCKED:
             uncounted = tuple(msgspec.structs.replace(owed, losses=0) for owed in after.owed)
             before = tuple(msgspec.structs.replace(owed, losses=0) for owed in run.owed)
@@ -207,7 +214,7 @@ def test_losses_recorded_before_they_were_counted_change_nothing(states: dict[Ru
     for run in states:
         after = run
         for job in run.open_jobs:
-            after = apply(after, JobEnded(job.job, End.LOST, "the dispatcher died"))
+            after = apply(after, PackageJobEnded(job.job, End.LOST, "the dispatcher died"))
         assert after == msgspec.structs.replace(run, open_jobs=())
 
 
@@ -215,18 +222,18 @@ def test_losses_recorded_before_they_were_counted_change_nothing(states: dict[Ru
 @pytest.mark.parametrize("losses", [0, 1, 3])
 def test_a_job_that_is_lost_too_often_blocks_its_package_and_a_person_lets_it_try_again(losses: int) -> None:
     def lose(run: Run, number: int) -> Run:
-        started = apply(run, JobStarted(f"j{number}", "implement", run.round))
-        return apply(started, JobEnded(f"j{number}", End.LOST, "the dispatcher died", last_seen=SEEN))
+        started = apply(run, PackageJobStarted(f"j{number}", "implement", run.round))
+        return apply(started, PackageJobEnded(f"j{number}", End.LOST, "the dispatcher died", last_seen=SEEN))
 
-    run = fold([Prepared("b")], Limits(losses=losses))
+    run = fold([PackagePrepared("b")], PackageLimits(losses=losses))
     for number in range(losses):
         run = lose(run, number)
-        assert (run.state, run.step) == (State.DOING, Step.IMPLEMENT)
+        assert (run.state, run.step) == (State.DOING, PackageStep.IMPLEMENT)
     run = lose(run, losses)
-    assert (run.state, run.step) == (State.BLOCKED, Step.STOP)
+    assert (run.state, run.step) == (State.BLOCKED, PackageStep.STOP)
     assert run.reason == f"the agent's run was lost {losses + 1} times; the last time: the dispatcher died"
     assert run.remediation
-    again = apply(apply(run, Resolved("more memory")), Prepared("b"))
+    again = apply(apply(run, PackageResolved("more memory")), PackagePrepared("b"))
     assert again.owed == (Owed(),), "losses are counted anew"
 
 
@@ -242,25 +249,35 @@ def test_a_blocked_package_says_why_and_what_to_do(states: dict[Run, Path]) -> N
 def test_the_journal_alone_tells_where_a_package_stands(states: dict[Run, Path]) -> None:
     for run, path in states.items():
         told = fold(path, run.limits)
-        assert applied(told, JobEnded("nobody's", End.DONE)) == run
+        assert applied(told, PackageJobEnded("nobody's", End.DONE)) == run
 
 
 @pytest.mark.demand("D12.b")
 def test_findings_go_back_to_the_next_round() -> None:
-    path = [Prepared("b"), JobStarted("j", "implement", 1), JobEnded("j", End.DONE), Harvested("c"), Validated("c")]
-    path += [JobStarted("r", "review", 1), JobEnded("r", End.DONE), Reviewed(Verdict.NEEDS_CHANGES, "name is wrong")]
-    run = fold(path, Limits())
-    assert (run.state, run.step, run.round, run.findings) == (State.DOING, Step.IMPLEMENT, 2, "name is wrong")
+    path = [
+        PackagePrepared("b"),
+        PackageJobStarted("j", "implement", 1),
+        PackageJobEnded("j", End.DONE),
+        Harvested("c"),
+        Validated("c"),
+    ]
+    path += [
+        PackageJobStarted("r", "review", 1),
+        PackageJobEnded("r", End.DONE),
+        Reviewed(Verdict.NEEDS_CHANGES, "name is wrong"),
+    ]
+    run = fold(path, PackageLimits())
+    assert (run.state, run.step, run.round, run.findings) == (State.DOING, PackageStep.IMPLEMENT, 2, "name is wrong")
 
 
 @pytest.mark.demand("D12.c")
 def test_after_a_persons_answer_all_rounds_are_there_again_and_their_numbers_go_on() -> None:
-    run, seen = Run(limits=Limits(rounds=2)), []
-    for event in (Prepared("b"), *[Resolved("mended"), Prepared("b")] * 2):
+    run, seen = Run(limits=PackageLimits(rounds=2)), []
+    for event in (PackagePrepared("b"), *[PackageResolved("mended"), PackagePrepared("b")] * 2):
         run = apply(run, event)
-        while run.step is Step.IMPLEMENT:
+        while run.step is PackageStep.IMPLEMENT:
             seen.append((run.round, run.last_round))
-            run = apply(apply(run, JobStarted("j", "implement", run.round)), JobEnded("j", End.DONE))
+            run = apply(apply(run, PackageJobStarted("j", "implement", run.round)), PackageJobEnded("j", End.DONE))
             run = apply(run, Harvested())
     assert seen == [(1, 2), (2, 2), (3, 4), (4, 4), (5, 6), (6, 6)]
     assert run.reason.startswith("all 2 review cycles are used up")
@@ -268,30 +285,43 @@ def test_after_a_persons_answer_all_rounds_are_there_again_and_their_numbers_go_
 
 @pytest.mark.demand("D11.e")
 def test_one_failing_agent_of_several_blocks_the_package() -> None:
-    path = [Prepared("b"), JobStarted("j0", "implement", 1, 0), JobEnded("j0", End.DONE)]
-    path += [JobStarted("j1", "implement", 1, 1), JobEnded("j1", End.FAILED, "exit code 1")]
-    run = fold(path, Limits(agents=2))
+    path = [PackagePrepared("b"), PackageJobStarted("j0", "implement", 1, 0), PackageJobEnded("j0", End.DONE)]
+    path += [PackageJobStarted("j1", "implement", 1, 1), PackageJobEnded("j1", End.FAILED, "exit code 1")]
+    run = fold(path, PackageLimits(agents=2))
     assert (run.state, run.reason) == (State.BLOCKED, "exit code 1")
 
 
 @pytest.mark.demand("D11.e")
 def test_what_the_others_do_after_one_has_failed_changes_nothing() -> None:
-    path = [Prepared("b"), JobStarted("j0", "implement", 1, 0), JobStarted("j1", "implement", 1, 1)]
-    blocked = fold([*path, JobEnded("j1", End.FAILED, "exit code 1")], Limits(agents=2))
+    path = [
+        PackagePrepared("b"),
+        PackageJobStarted("j0", "implement", 1, 0),
+        PackageJobStarted("j1", "implement", 1, 1),
+    ]
+    blocked = fold([*path, PackageJobEnded("j1", End.FAILED, "exit code 1")], PackageLimits(agents=2))
     assert [job.job for job in blocked.open_jobs] == ["j0"]
     for end in End:
-        after = apply(blocked, JobEnded("j0", end, "another reason"))
+        after = apply(blocked, PackageJobEnded("j0", end, "another reason"))
         assert after == msgspec.structs.replace(blocked, open_jobs=())
 
 
 @pytest.mark.demand("D10.a", "D11.b")
 def test_each_agent_is_tried_and_asked_again_by_itself() -> None:
-    path = [Prepared("b"), JobStarted("j0", "implement", 1, 0), JobStarted("j1", "implement", 1, 1)]
+    path = [
+        PackagePrepared("b"),
+        PackageJobStarted("j0", "implement", 1, 0),
+        PackageJobStarted("j1", "implement", 1, 1),
+    ]
     run = fold(
-        [*path, JobEnded("j1", End.UNREADABLE, "no answer"), JobEnded("j0", End.TRANSIENT, "net")], Limits(2, 3, 2)
+        [*path, PackageJobEnded("j1", End.UNREADABLE, "no answer"), PackageJobEnded("j0", End.TRANSIENT, "net")],
+        PackageLimits(2, 3, 2),
     )
     assert run.owed == (Owed(0, 1, False, "net"), Owed(1, 0, True, "no answer"))
-    run = apply(apply(run, JobStarted("j2", "implement", 1, 0)), JobEnded("j2", End.UNREADABLE, "no answer"))
+    run = apply(
+        apply(run, PackageJobStarted("j2", "implement", 1, 0)), PackageJobEnded("j2", End.UNREADABLE, "no answer")
+    )
     assert (run.state, run.owed[0]) == (State.DOING, Owed(0, 1, True, "no answer"))
-    run = apply(apply(run, JobStarted("j3", "implement", 1, 1)), JobEnded("j3", End.UNREADABLE, "still none"))
+    run = apply(
+        apply(run, PackageJobStarted("j3", "implement", 1, 1)), PackageJobEnded("j3", End.UNREADABLE, "still none")
+    )
     assert (run.state, run.reason) == (State.BLOCKED, "still none")

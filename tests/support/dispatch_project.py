@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phasegate.engine.dispatch import Report, dispatch
+from phasegate.engine.dispatch import PackageReport, dispatch
 from phasegate.engine.packages import find_package, load_plan
 from phasegate.engine.project import Project, open_project, opened_store
 from phasegate.record.audit import verify
@@ -106,13 +106,13 @@ class DispatchProject(NamedTuple):
         """Write the scenario of all agents: the first turn that fits is played."""
         self.scenario.write_text(json.dumps([*turns]), encoding="utf-8")
 
-    def dispatch(self, name: str = "WP01", said: list[str] | None = None) -> Report:
+    def dispatch(self, name: str = "WP01", said: list[str] | None = None) -> PackageReport:
         """Dispatch in this process."""
         project = self.project
         with opened_store(project) as store:
             one = find_package(store, name, SLUG)
             report = dispatch(project, store, one, agent=None, say=(said if said is not None else []).append)
-        assert isinstance(report, Report)
+        assert isinstance(report, PackageReport)
         return report
 
     def command(self, *arguments: str, timeout_s: float = 120, env: Mapping[str, str] | None = None) -> Done:

@@ -20,11 +20,11 @@ from phasegate.rules.feature_events import (
     Completed,
     CompletionAsked,
     Escalated,
+    FeatureLimits,
     GateChecked,
     Happened,
     JobEnded,
     JobStarted,
-    Limits,
     Merged,
     NotMerged,
     PackageEnded,
@@ -88,7 +88,7 @@ class World(NamedTuple):
     account: Account
 
 
-def begin(works: tuple[Work, ...], limits: Limits, type_: str = "feature") -> World:
+def begin(works: tuple[Work, ...], limits: FeatureLimits, type_: str = "feature") -> World:
     """A workflow of such phases at its start."""
     plan = tuple(PhasePlan(KEYS[work], work, (f"{work}.md",)) for work in works)
     feature = take(None, Started("001-a", type_, plan, "main", "A", None, limits))

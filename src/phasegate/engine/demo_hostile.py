@@ -11,7 +11,7 @@ from typing import NamedTuple
 from phasegate.cage.level import Level
 from phasegate.cage.probe import choose
 from phasegate.engine.demo_project import Claim, git, make_demo_project
-from phasegate.engine.dispatch import Report, dispatch
+from phasegate.engine.dispatch import PackageReport, dispatch
 from phasegate.engine.packages import HAPPENED, find_package, load_documents, read_package_event
 from phasegate.engine.project import Project, Store, opened_store
 from phasegate.prompts.package_writer import PackagePlan, write
@@ -75,14 +75,14 @@ def misbehave(folder: Path, tell: Callable[[str], None]) -> Iterator[Claim]:
     yield _forge(project)
 
 
-def _let_loose(project: Project, store: Store, stranger: Stranger) -> Report:
+def _let_loose(project: Project, store: Store, stranger: Stranger) -> PackageReport:
     one = find_package(store, stranger.package, SLUG)
     report = dispatch(project, store, one, agent=None, say=lambda line: None)
-    assert isinstance(report, Report)
+    assert isinstance(report, PackageReport)
     return report
 
 
-def _how(stranger: Stranger, report: Report, store: Store) -> Claim:
+def _how(stranger: Stranger, report: PackageReport, store: Store) -> Claim:
     """The reason on record; where a round was used up, what our checks had found in it."""
     reason = " ".join(f"{report.reason} {_found(store, stranger.package)}".split())
     stopped = report.state is State.BLOCKED and stranger.stopped_by in reason

@@ -16,7 +16,7 @@ from phasegate.engine.admission import DriverDesk
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.local_desk import local_desk
 from phasegate.engine.package_steps import PackageSteps
-from phasegate.engine.packages import PackageUnit, Planned, phase_of_packages, refuse_unready
+from phasegate.engine.packages import PackageUnit, PlannedPackage, phase_of_packages, refuse_unready
 from phasegate.engine.project import Project
 from phasegate.engine.staffing import member_for
 from phasegate.engine.unit_loop import UnitLoop
@@ -26,7 +26,7 @@ from phasegate.errors import Interrupted
 from phasegate.record.lock import feature_lock, repository_lock
 from phasegate.record.store import Store
 from phasegate.rules.ordering import NOT_KEPT, By
-from phasegate.rules.package_run import MOST_LOSSES, Happened, Limits, Resolved, Run, Step
+from phasegate.rules.package_run import MOST_LOSSES, PackageHappened, PackageLimits, PackageResolved, PackageStep, Run
 from phasegate.rules.telling import tell_package
 from phasegate.rules.work_package import State
 
@@ -41,14 +41,14 @@ class Progress(NamedTuple):
     state: State
     round: int
     rounds: int
-    step: Step
+    step: PackageStep
     agents: tuple[str, ...] = ()  # at work now
 
 
 Show = Callable[[Progress], None]
 
 
-class Report(NamedTuple):
+class PackageReport(NamedTuple):
     """Where a package stands when the dispatcher stops."""
 
     package: str
@@ -74,14 +74,14 @@ class Stopped(NamedTuple):
 def dispatch(
     project: Project,
     store: Store,
-    one: Planned,
+    one: PlannedPackage,
     *,
     agent: str | None,
     say: Say,
     show: Show = lambda _: None,
     cancelled: Cancelled | None = None,
     by: By = NOT_KEPT,
-) -> Report | Stopped:
+) -> PackageReport | Stopped:
     """Carry a package to DONE or BLOCKED, from wherever it stands. `show` hears of each change of what is going on."""
     with local_desk(project, store, agent, cancelled) as desk:
         try:
@@ -94,12 +94,12 @@ def dispatch(
 
 def carry_package(
     desk: DriverDesk,
-    one: Planned,
+    one: PlannedPackage,
     by: By,
     say: Say = lambda _: None,
     show: Show = lambda _: None,
     notices: Sequence[str] = (),
-) -> Report:
+) -> PackageReport:
     """Carry a package on, under its lock. Raises Interrupted when the desk is told to stop."""
     project, package = desk.project, one.package
     refuse_unready(desk.record, one)
@@ -108,7 +108,9 @@ def carry_package(
         phase = phase_of_packages(desk.record, package.feature_slug)
         settings = member_for(project, "implement", phase, desk.agent).settings
         place = Workplace(project, one, max(package.num_agents, settings.num_agents), phase)
-        limits = Limits(project.config.run.max_review_cycles, settings.max_retries, place.count, losses=MOST_LOSSES)
+        limits = PackageLimits(
+            project.config.run.max_review_cycles, settings.max_retries, place.count, losses=MOST_LOSSES
+        )
         teller = _Teller(package.work_package_id, say, show)
         unit = PackageUnit(package, limits, phase)
         journal = WorkJournal(desk.record, project.clock, unit, teller.heard, teller.noted)
@@ -121,19 +123,19 @@ def carry_package(
 
 def _carry(
     desk: DriverDesk,
-    journal: WorkJournal[Run, Happened],
-    loop: UnitLoop[Run, Happened],
+    journal: WorkJournal[Run, PackageHappened],
+    loop: UnitLoop[Run, PackageHappened],
     by: By,
     notices: Sequence[str],
 ) -> None:
     """Go on from what the journal says: a job that nobody saw the end of is run again, from a clean beginning."""
     loop.give_up("the dispatcher died before its end")
     if journal.state.state is State.BLOCKED:
-        journal.record(Resolved("dispatched again by a person", by))
+        journal.record(PackageResolved("dispatched again by a person", by))
     if notices:
         journal.tell(*notices)
-    while journal.state.step is not Step.STOP:
-        if journal.state.step is Step.MERGE:
+    while journal.state.step is not PackageStep.STOP:
+        if journal.state.step is PackageStep.MERGE:
             # One package of a feature after the other: each checks its merged tree once, however many there are.
             name, locks = f"merge-{journal.unit.slug}", desk.project.location.locks
             with repository_lock(locks, name, LONGEST_WAIT_S, desk.project.stop):
@@ -142,9 +144,9 @@ def _carry(
             loop.take_step()
 
 
-def _report(one: Planned, run: Run) -> Report:
+def _report(one: PlannedPackage, run: Run) -> PackageReport:
     package = one.package
-    return Report(
+    return PackageReport(
         package.work_package_id,
         package.feature_slug,
         run.state,
@@ -172,7 +174,7 @@ class _Teller:
         self._agents: tuple[str, ...] = ()
         self.run = Run()
 
-    def heard(self, taken: Sequence[Transition[Run, Happened]]) -> None:
+    def heard(self, taken: Sequence[Transition[Run, PackageHappened]]) -> None:
         for before, event, after in taken:
             if line := tell_package(self._name, event):
                 self._say(line)

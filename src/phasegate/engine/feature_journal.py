@@ -20,7 +20,7 @@ from phasegate.rules.lifecycle import Stage, Workflow
 from phasegate.rules.step_outcomes import judged
 
 HAPPENED = "workflow.happened"
-_ORDERS = (Step.STOP, Step.ADVANCE, Step.RETRY, Step.COMPLETE)  # they take no time
+_WAITS = (Step.STOP, Step.COMPLETE)  # for a person
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class FeatureUnit:
 
     def due(self, state: Feature) -> Due | None:
         step = decide(state)[0].step
-        return None if step in _ORDERS else Due("archive" if state.closing else state.workflow.phase, step, state.round)
+        return None if step in _WAITS else Due("archive" if state.closing else state.workflow.phase, step, state.round)
 
 
 def open_feature_journal(project: Project, record: RunRecord, slug: str) -> WorkJournal[Feature, Happened]:

@@ -11,7 +11,7 @@ from phasegate.engine.steps import Did
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
-from phasegate.rules.package_run import Happened, Harvested
+from phasegate.rules.package_run import Harvested, PackageHappened
 from phasegate.rules.scope import LITTER, Scope, Violation, changed_lock_files, judge
 from phasegate.rules.visible_text import visible
 from phasegate.workspace.changes import Observation, TooMuch, observe
@@ -23,7 +23,7 @@ from phasegate.workspace.refs import RefMoved, branch_is_gone
 from phasegate.workspace.tree_diff import differences
 
 
-def take_over(place: Workplace, round_: int, allowed: tuple[ScopeException, ...]) -> Did[Happened]:
+def take_over(place: Workplace, round_: int, allowed: tuple[ScopeException, ...]) -> Did[PackageHappened]:
     """Look at every checkout; if all of them are within their scope, join them on the package's branch."""
     title = f"{place.package.work_package_id}: {place.package.title}"
     found = [

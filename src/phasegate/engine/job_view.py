@@ -16,7 +16,7 @@ from phasegate.record.reader import Reader, read_store
 from phasegate.record.rows import Job
 from phasegate.record.trail_reader import Fields, read_job
 from phasegate.rules.feature_events import Written
-from phasegate.rules.package_run import Harvested, Prepared
+from phasegate.rules.package_run import Harvested, PackagePrepared
 
 LARGEST_EVIDENCE = 64_000  # characters
 JUDGES = ("challenge", "review")
@@ -93,7 +93,7 @@ def _commits(events: Sequence[StreamEvent], job: Job) -> tuple[str, str]:
 
 def _commit_of(event: StreamEvent) -> str:
     match event.event:
-        case Prepared(commit) | Harvested(commit) | Written(commit):
+        case PackagePrepared(commit) | Harvested(commit) | Written(commit):
             return commit
     return ""
 

@@ -7,14 +7,14 @@ from phasegate.engine.validation import Checker, failures_of
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
-from phasegate.rules.package_run import Merged, NotMerged
+from phasegate.rules.package_run import PackageMerged, PackageNotMerged
 from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
 from phasegate.workspace.refs import RefMoved
 
 MOST_TRIES = 20
 
 
-def merge(place: Workplace) -> Merged | NotMerged:
+def merge(place: Workplace) -> PackageMerged | PackageNotMerged:
     """Merge a package's work into its feature's branch, by compare and swap."""
     for _ in range(MOST_TRIES):
         if (done := _try_to_merge(place)) is not None:
@@ -22,26 +22,26 @@ def merge(place: Workplace) -> Merged | NotMerged:
     raise StateConflict(f"feat/{place.package.feature_slug} keeps moving", "dispatch again")
 
 
-def _try_to_merge(place: Workplace) -> Merged | NotMerged | None:
+def _try_to_merge(place: Workplace) -> PackageMerged | PackageNotMerged | None:
     """None if the ref has moved in the meantime."""
     package, repository = place.package, place.project.repository
     target = f"feat/{package.feature_slug}"
     message = f"{package.work_package_id}: merge into {target}\n"
     made = prepare_merge(repository, package.branch, target, message, place.signature())
     if isinstance(made, AlreadyMerged):
-        return Merged(made.commit)
+        return PackageMerged(made.commit)
     if isinstance(made, Conflict):
         for index in range(place.count):
             place.renew(index)
-        return NotMerged(note("conflict", TARGET=target, REASON=f"conflicts in {named(made.paths)}"))
+        return PackageNotMerged(note("conflict", TARGET=target, REASON=f"conflicts in {named(made.paths)}"))
     if made.expected != place.start():
         # Measured from where the branch is now: what others merged meanwhile is not this package's to answer for.
         evidence = Checker(place.project, package, made.expected).check(made.commit)
         if not evidence.passed:
-            return NotMerged("\n".join(failures_of(evidence)))
+            return PackageNotMerged("\n".join(failures_of(evidence)))
     finished = finish_merge(repository, made)
     if isinstance(finished, AlreadyMerged):
-        return Merged(finished.commit)
+        return PackageMerged(finished.commit)
     if isinstance(finished, RefMoved):
         return None
     raise StateConflict(f"{target} cannot be moved: {finished}", "commit or stash what is in the way, then dispatch")

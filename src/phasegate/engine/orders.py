@@ -24,8 +24,8 @@ from phasegate.rules.feature_events import (
     Advanced,
     Cancelled,
     Escalated,
+    FeatureLimits,
     Happened,
-    Limits,
     PhasePlan,
     Resolved,
     Retried,
@@ -63,7 +63,7 @@ def start(
     base = current_branch(project)
     run = project.config.run
     retries = max(agent.max_retries for agent in staff(project).values())
-    limits = Limits(run.max_revisions, retries, run.parallel, losses=MOST_LOSSES)
+    limits = FeatureLimits(run.max_revisions, retries, run.parallel, losses=MOST_LOSSES)
     with repository_lock(project.location.locks, "start"):
         slug = _free_slug(project, store, description or type_)
         with feature_lock(project.location.locks, slug, f"start {type_}", project.now()):

@@ -15,13 +15,13 @@ from phasegate.engine.workplace import Workplace, copy_for_review, current_branc
 from phasegate.rules.package_run import (
     Cleaned,
     End,
-    Happened,
-    JobEnded,
-    JobStarted,
-    Prepared,
+    PackageHappened,
+    PackageJobEnded,
+    PackageJobStarted,
+    PackagePrepared,
+    PackageStep,
     Reviewed,
     Run,
-    Step,
     Validated,
     decide,
 )
@@ -37,31 +37,33 @@ class PackageSteps:
     def __init__(self, place: Workplace) -> None:
         self._place = place
 
-    def carry_out(self, run: Run, known: Known) -> Did[Happened]:
+    def carry_out(self, run: Run, known: Known) -> Did[PackageHappened]:
         match run.step:
-            case Step.PREPARE:
+            case PackageStep.PREPARE:
                 return self._prepare()
-            case Step.HARVEST:
+            case PackageStep.HARVEST:
                 return take_over(self._place, run.round, known.allowed)
-            case Step.VALIDATE:
+            case PackageStep.VALIDATE:
                 return self._validate(run, known)
-            case Step.MERGE:
+            case PackageStep.MERGE:
                 return Did((merge(self._place),))
-            case Step.CLEAN:
+            case PackageStep.CLEAN:
                 return self._clean()
             case step:
                 raise AssertionError(f"{step} is not ours to carry out")
 
-    def _prepare(self) -> Did[Happened]:
+    def _prepare(self) -> Did[PackageHappened]:
         project, slug = self._place.project, self._place.package.feature_slug
         # Only where the feature has no branch yet must the person have one.
         head = project.refs.fetch(f"feat/{slug}").get(f"feat/{slug}")
         commit = head or open_feature(project.repository, slug, current_branch(project))
         Checker(project, self._place.package, commit).expect_base()  # what no agent can fix is told before one is paid
         folders = ", ".join(checkout.folder.name for checkout in self._place.checkouts())
-        return Did((Prepared(commit),), notices=(f"worktree ready at {project.config.paths.worktrees}/{folders}",))
+        return Did(
+            (PackagePrepared(commit),), notices=(f"worktree ready at {project.config.paths.worktrees}/{folders}",)
+        )
 
-    def _validate(self, run: Run, known: Known) -> Did[Happened]:
+    def _validate(self, run: Run, known: Known) -> Did[PackageHappened]:
         place = self._place
         checker = Checker(place.project, place.package, place.start())
         evidence = checker.check(run.commit)
@@ -76,7 +78,7 @@ class PackageSteps:
         )
         return Did((event,), found.rows, found.remarks, seconds_of(evidence))
 
-    def _clean(self) -> Did[Happened]:
+    def _clean(self) -> Did[PackageHappened]:
         place, kept = self._place, []
         for index in range(place.count):
             found = find_checkout(place.project.repository, place.assignment(index))
@@ -89,7 +91,7 @@ class PackageSteps:
     # --- agents
 
     def errands(self, run: Run) -> tuple[Errand, ...]:
-        if run.step not in (Step.IMPLEMENT, Step.REVIEW):
+        if run.step not in (PackageStep.IMPLEMENT, PackageStep.REVIEW):
             return ()
         return tuple(
             Errand(
@@ -106,24 +108,24 @@ class PackageSteps:
 
     def assign(self, run: Run, errand: Errand, member: Member, job: str, known: Known) -> Assigned:
         place = self._place
-        if errand.role == Step.IMPLEMENT:
+        if errand.role == PackageStep.IMPLEMENT:
             folder = place.checkout(errand.agent_index).folder
         else:
             folder = copy_for_review(place.project, self._name, run.commit)
         return brief_package(place, run, errand, member, job, folder, known.allowed)
 
-    def started(self, errand: Errand, assigned: Assigned) -> JobStarted:
-        return JobStarted(
+    def started(self, errand: Errand, assigned: Assigned) -> PackageJobStarted:
+        return PackageJobStarted(
             assigned.job, errand.role, errand.round, errand.agent_index, self.agent_name(errand, assigned)
         )
 
     def agent_name(self, errand: Errand, assigned: Assigned) -> str:
-        several = self._place.count > 1 and errand.role == Step.IMPLEMENT
+        several = self._place.count > 1 and errand.role == PackageStep.IMPLEMENT
         return f"{assigned.agent} (agent {errand.agent_index})" if several else assigned.agent
 
-    def take_in(self, errand: Errand, assigned: Assigned, ended: Ended) -> Did[Happened]:
-        end = JobEnded(assigned.job, ended.end, ended.reason, ended.remediation, ended.cleanup)
-        if errand.role == Step.REVIEW:
+    def take_in(self, errand: Errand, assigned: Assigned, ended: Ended) -> Did[PackageHappened]:
+        end = PackageJobEnded(assigned.job, ended.end, ended.reason, ended.remediation, ended.cleanup)
+        if errand.role == PackageStep.REVIEW:
             verdict = ended.answer.verdict
             judged = (Reviewed(verdict, ended.answer.text),) if ended.end is End.DONE and verdict else ()
             remove_tree(review_room(self._place.project, self._name))
@@ -146,11 +148,11 @@ class PackageSteps:
 
     def save(self, run: Run) -> None:
         for job in run.open_jobs:
-            if job.role == Step.IMPLEMENT:
+            if job.role == PackageStep.IMPLEMENT:
                 self._place.renew(job.agent_index)
 
-    def lost(self, job: str, why: str, last_seen: str) -> JobEnded:
-        return JobEnded(job, End.LOST, why, last_seen=last_seen)
+    def lost(self, job: str, why: str, last_seen: str) -> PackageJobEnded:
+        return PackageJobEnded(job, End.LOST, why, last_seen=last_seen)
 
     @property
     def _name(self) -> str:

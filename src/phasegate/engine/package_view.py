@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phasegate.engine.packages import Planned, find_package, planned
+from phasegate.engine.packages import PlannedPackage, find_package, planned
 from phasegate.engine.views import PackageCard, features_of, package_cards, with_jobs
 from phasegate.errors import ConfigError
 from phasegate.record.reader import Reader
@@ -41,5 +41,5 @@ def package_view(reader: Reader, wanted: str, feature: str | None) -> tuple[Pack
     return with_jobs(reader, card._replace(plan=found.package)), found.document
 
 
-def _with_plan(card: PackageCard, plan: Planned | None, is_ready: bool) -> PackageCard:
+def _with_plan(card: PackageCard, plan: PlannedPackage | None, is_ready: bool) -> PackageCard:
     return card._replace(waits_for=tuple(sorted(plan.waits_for)) if plan else (), is_ready=is_ready)

@@ -17,7 +17,7 @@ from phasegate.prompts.package_reader import load
 from phasegate.record.row_events import package_changed
 from phasegate.record.rows import Event, Package, Recorded
 from phasegate.rules.dependencies import needs, plan_problems
-from phasegate.rules.package_run import Happened, Limits, Prepared, Run, Step, apply, fold
+from phasegate.rules.package_run import PackageHappened, PackageLimits, PackagePrepared, PackageStep, Run, apply, fold
 from phasegate.rules.phase import Work, phase_of
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
 
@@ -31,10 +31,10 @@ class _Loaded(msgspec.Struct, frozen=True):
 
 class _PackageStep(msgspec.Struct, frozen=True):
     package: str
-    event: Happened
+    event: PackageHappened
 
 
-class Planned(NamedTuple):
+class PlannedPackage(NamedTuple):
     """A package of a feature, as it was loaded."""
 
     package: WorkPackage
@@ -77,7 +77,7 @@ def read_plan(payload: bytes) -> Mapping[str, str]:
     return msgspec.json.decode(payload, type=_Loaded).documents
 
 
-def planned(reader: RecordReader, slug: str) -> dict[str, Planned]:
+def planned(reader: RecordReader, slug: str) -> dict[str, PlannedPackage]:
     """The packages of a feature, by id."""
     loaded = [event for event in reader.events(slug) if event.kind == PLAN_LOADED]
     if not loaded:
@@ -85,14 +85,17 @@ def planned(reader: RecordReader, slug: str) -> dict[str, Planned]:
     return planned_in(slug, read_plan(loaded[-1].payload))
 
 
-def planned_in(slug: str, documents: Mapping[str, str]) -> dict[str, Planned]:
+def planned_in(slug: str, documents: Mapping[str, str]) -> dict[str, PlannedPackage]:
     """The packages of these documents, by id."""
     packages = [load(text, f"{name}.md", slug) for name, text in documents.items()]
     waits_for = needs(packages)
-    return {p.work_package_id: Planned(p, documents[p.work_package_id], waits_for[p.work_package_id]) for p in packages}
+    return {
+        p.work_package_id: PlannedPackage(p, documents[p.work_package_id], waits_for[p.work_package_id])
+        for p in packages
+    }
 
 
-def find_package(reader: RecordReader, wanted: str, feature: str | None) -> Planned:
+def find_package(reader: RecordReader, wanted: str, feature: str | None) -> PlannedPackage:
     """The package of that id; the feature must be named when several have one."""
     features = [feature] if feature else reader.features()
     found = [every[wanted] for slug in features if slug and wanted in (every := planned(reader, slug))]
@@ -117,12 +120,12 @@ def beginnings(reader: RecordReader, slug: str) -> dict[str, str]:
     for recorded in reader.events(slug):
         if recorded.kind == HAPPENED:
             package, event = read_package_event(recorded.payload)
-            if isinstance(event, Prepared):
+            if isinstance(event, PackagePrepared):
                 found.setdefault(package, event.base)
     return found
 
 
-def read_package_event(payload: bytes) -> tuple[str, Happened]:
+def read_package_event(payload: bytes) -> tuple[str, PackageHappened]:
     """The package and the event of a record of the journal."""
     step = msgspec.json.decode(payload, type=_PackageStep)
     return step.package, step.event
@@ -131,31 +134,31 @@ def read_package_event(payload: bytes) -> tuple[str, Happened]:
 class PackageUnit:
     """A package, for its journal."""
 
-    def __init__(self, package: WorkPackage, limits: Limits, phase: str) -> None:
+    def __init__(self, package: WorkPackage, limits: PackageLimits, phase: str) -> None:
         self.slug, self.work = package.feature_slug, package.work_package_id
         self._title, self._limits, self._phase = package.title, limits, phase
 
-    def read(self, recorded: Recorded) -> Happened | None:
+    def read(self, recorded: Recorded) -> PackageHappened | None:
         if recorded.kind != HAPPENED:
             return None
         package, event = read_package_event(recorded.payload)
         return event if package == self.work else None
 
-    def write(self, event: Happened) -> Event:
+    def write(self, event: PackageHappened) -> Event:
         return Event(HAPPENED, msgspec.json.encode(_PackageStep(self.work, event)))
 
-    def fold(self, events: Iterable[Happened]) -> Run:
+    def fold(self, events: Iterable[PackageHappened]) -> Run:
         return fold(events, self._limits)
 
-    def apply(self, state: Run | None, event: Happened) -> Run:
+    def apply(self, state: Run | None, event: PackageHappened) -> Run:
         return apply(state or Run(limits=self._limits), event)
 
-    def rows(self, taken: Sequence[Transition[Run, Happened]], ts: str) -> Iterator[Event]:
+    def rows(self, taken: Sequence[Transition[Run, PackageHappened]], ts: str) -> Iterator[Event]:
         if taken and _shown(taken[0].before) != _shown(taken[-1].after):
             yield package_changed(self._row(taken[-1].after, ts))
 
     def due(self, state: Run) -> Due | None:
-        return None if state.step is Step.STOP else Due(self._phase, state.step, state.round)
+        return None if state.step is PackageStep.STOP else Due(self._phase, state.step, state.round)
 
     def _row(self, run: Run, ts: str) -> Package:
         is_blocked = run.state is State.BLOCKED
@@ -167,7 +170,7 @@ def _shown(run: Run | None) -> tuple[object, ...]:
     return (run.state, run.round, run.reason, run.remediation) if run else ()
 
 
-def refuse_unready(reader: RecordReader, one: Planned) -> None:
+def refuse_unready(reader: RecordReader, one: PlannedPackage) -> None:
     """A package starts when all that it waits for is DONE."""
     states = {row.id: row.state for row in reader.packages(one.package.feature_slug)}
     missing = sorted(name for name in one.waits_for if states.get(name) != State.DONE)

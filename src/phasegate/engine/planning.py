@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from phasegate.engine.check_plan import plan_for
 from phasegate.engine.feature_branch import Branch
-from phasegate.engine.packages import Planned as PlannedPackage
-from phasegate.engine.packages import plan_loaded, planned_in
+from phasegate.engine.packages import PlannedPackage, plan_loaded, planned_in
 from phasegate.engine.project import Project
 from phasegate.engine.steps import Did, Known
 from phasegate.engine.validation import profile_of

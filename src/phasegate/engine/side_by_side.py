@@ -8,7 +8,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from phasegate.engine.admission import DriverDesk
-from phasegate.engine.dispatch import Report, carry_package
+from phasegate.engine.dispatch import PackageReport, carry_package
 from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.packages import find_package, read_package_event
@@ -26,7 +26,7 @@ class PackageCame(NamedTuple):
     """How a package came back: where it stands, or the reason why it could not be carried on."""
 
     package: str
-    result: Report | BaseException
+    result: PackageReport | BaseException
 
 
 class SideBySide:
@@ -126,5 +126,5 @@ class SideBySide:
             self._ends.put(PackageCame(name, error))
 
 
-def _as_event(report: Report) -> PackageEnded:
+def _as_event(report: PackageReport) -> PackageEnded:
     return PackageEnded(report.package, report.state, report.reason, report.remediation)

@@ -103,7 +103,7 @@ class WorkJournal(Generic[S, E]):
     def time_steps(self) -> None:
         """From now on record how long each step takes."""
         self._is_timing = True
-        self._start_clock()
+        self._start_clock(self._clock.monotonic_s(), stamp(self._clock.time_s()))
 
     def record(self, *events: E, rows: Sequence[Event] = (), parts: Mapping[str, float] | None = None) -> S:
         """Append what happened as one durable step, with what is to be told, and take it in."""
@@ -116,10 +116,11 @@ class WorkJournal(Generic[S, E]):
         ts = stamp(self._clock.time_s())
         own = [*map(self.unit.write, events), *rows, *self.unit.rows(taken, ts)]
         is_next = self._is_timing and state is not None and self.unit.due(state) != self._due
-        self._append(ts, [*own, *self._waiting(), *(self._timed(parts) if is_next else ())])
+        moment_s = self._clock.monotonic_s()
+        self._append(ts, [*own, *self._waiting(), *(self._timed(moment_s, parts) if is_next else ())])
         self._state = state
         if is_next:
-            self._start_clock()
+            self._start_clock(moment_s, ts)  # the record itself is part of what follows
         self._heard(taken)
         return self.state
 
@@ -146,7 +147,7 @@ class WorkJournal(Generic[S, E]):
         self._end()
 
     def _end(self) -> None:
-        waiting = [*self._waiting(), *(self._timed() if self._is_timing else ())]
+        waiting = [*self._waiting(), *(self._timed(self._clock.monotonic_s()) if self._is_timing else ())]
         self._is_timing = False
         if waiting:
             self._append(stamp(self._clock.time_s()), waiting)
@@ -155,15 +156,15 @@ class WorkJournal(Generic[S, E]):
         waiting, self._notices = self._notices, []
         return [notice(self.unit.work, text) for text in waiting]
 
-    def _timed(self, parts: Mapping[str, float] | None = None) -> list[Event]:
+    def _timed(self, moment_s: float, parts: Mapping[str, float] | None = None) -> list[Event]:
         if self._due is None:
             return []
-        took_s = round(self._clock.monotonic_s() - self._since_s, 3)
+        took_s = round(moment_s - self._since_s, 3)
         return [timed(StepTimed(self.unit.work, *self._due, self._since, took_s, parts or {}))]
 
-    def _start_clock(self) -> None:
+    def _start_clock(self, since_s: float, since: str) -> None:
         self._due = self.unit.due(self._state) if self._state is not None else None
-        self._since_s, self._since = self._clock.monotonic_s(), stamp(self._clock.time_s())
+        self._since_s, self._since = since_s, since
 
     def _append(self, ts: str, events: Sequence[Event]) -> None:
         """Append behind what this journal has seen. What others put there meanwhile must not be of this unit."""

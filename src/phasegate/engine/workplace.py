@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
-from phasegate.engine.packages import Planned
+from phasegate.engine.packages import PlannedPackage
 from phasegate.engine.project import Project
 from phasegate.engine.scope_exceptions import ScopeException, allowed_paths, protected_paths
 from phasegate.engine.validation import profile_of
@@ -31,7 +31,7 @@ from phasegate.workspace.repository import person_at_work
 class Workplace:
     """One package's place in the repository, for one dispatcher and `count` agents side by side."""
 
-    def __init__(self, project: Project, one: Planned, count: int, phase: str) -> None:
+    def __init__(self, project: Project, one: PlannedPackage, count: int, phase: str) -> None:
         self.project, self.count, self.phase = project, count, phase
         self.package, self.document = one.package, one.document
         self.blobs_of = lru_cache(maxsize=4)(lambda commit: blobs_of(project.repository, commit))

@@ -19,33 +19,33 @@ from phasegate.rules.feature_events import (
     Retried,
     Started,
 )
-from phasegate.rules.feature_state import CLOSING, MENDING, STEPS, Action, Feature, Step, changed, fresh
+from phasegate.rules.feature_state import CLOSING, MENDING, STEPS, Feature, FeatureAction, Step, changed, fresh
 from phasegate.rules.lifecycle import Refusal, Stage
 from phasegate.rules.phase import Work
 from phasegate.rules.step_outcomes import open_packages, outcome
 from phasegate.rules.work_package import State
 
 
-def decide(feature: Feature, running: Collection[str] = ()) -> tuple[Action, ...]:
+def decide(feature: Feature, running: Collection[str] = ()) -> tuple[FeatureAction, ...]:
     """What to do now. Nothing at all only while packages are running."""
     match feature.workflow.stage:
         case Stage.GATE_FAILED:
-            return (Action(Step.RETRY),)
+            return (FeatureAction(Step.RETRY),)
         case Stage.GATE_PASSED if not feature.closing:
-            return (Action(Step.COMPLETE if feature.workflow.is_last_phase else Step.ADVANCE),)
+            return (FeatureAction(Step.COMPLETE if feature.workflow.is_last_phase else Step.ADVANCE),)
         case Stage.WORKING | Stage.GATE_PASSED:
             return _work(feature, running)
         case _:
-            return (Action(Step.STOP),)
+            return (FeatureAction(Step.STOP),)
 
 
-def _work(feature: Feature, running: Collection[str]) -> tuple[Action, ...]:
+def _work(feature: Feature, running: Collection[str]) -> tuple[FeatureAction, ...]:
     step = feature.todo[0]
     if step is not Step.PACKAGES:
-        return (Action(step, note=feature.workflow.reason if feature.asked_again or feature.retries else ""),)
+        return (FeatureAction(step, note=feature.workflow.reason if feature.asked_again or feature.retries else ""),)
     room = max(0, feature.limits.parallel - len(running))
     startable = tuple(name for name in open_packages(feature) if name not in running)[:room]
-    return (Action(step, startable),) if startable else ()
+    return (FeatureAction(step, startable),) if startable else ()
 
 
 def fold(events: Iterable[Happened]) -> Feature | None:

@@ -13,7 +13,7 @@ from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
 
-class Limits(msgspec.Struct, frozen=True):
+class FeatureLimits(msgspec.Struct, frozen=True):
     """How often things are tried, and how much goes on at once."""
 
     revisions: int = 3
@@ -32,29 +32,29 @@ class PhasePlan(msgspec.Struct, frozen=True):
     commands: tuple[str, ...] = ()
 
 
-class Event(msgspec.Struct, frozen=True, tag=True, tag_field="event"):
+class FeatureEvent(msgspec.Struct, frozen=True, tag=True, tag_field="event"):
     """Something that happened."""
 
 
-class Started(Event, frozen=True, tag="started"):
+class Started(FeatureEvent, frozen=True, tag="started"):
     feature: str
     type: str
     plan: tuple[PhasePlan, ...]
     base: str  # the branch that the work goes back to
     description: str = ""
     noun: str | None = None
-    limits: Limits = Limits()
+    limits: FeatureLimits = FeatureLimits()
     by: By = By()
 
 
-class JobStarted(Event, frozen=True, tag="job-started"):
+class JobStarted(FeatureEvent, frozen=True, tag="job-started"):
     job: str
     role: str  # plan, challenge, review or archive
     agent: str = ""
     commit: str = ""  # what a critic or reviewer is shown
 
 
-class JobEnded(Event, frozen=True, tag="job-ended"):
+class JobEnded(FeatureEvent, frozen=True, tag="job-ended"):
     """How a run ended, and what it said: the verdict is the parsed one."""
 
     job: str
@@ -66,31 +66,31 @@ class JobEnded(Event, frozen=True, tag="job-ended"):
     last_seen: str = ""  # of a lost job: when it last gave a sign. Without it, a loss of before they were counted
 
 
-class Written(Event, frozen=True, tag="written"):
+class Written(FeatureEvent, frozen=True, tag="written"):
     """What a writer left is on the feature's branch. `missing`: documents of the phase that are not there."""
 
     commit: str
     missing: tuple[str, ...] = ()
 
 
-class Strayed(Event, frozen=True, tag="strayed"):
+class Strayed(FeatureEvent, frozen=True, tag="strayed"):
     """A writer changed what it may not change; nothing was taken over."""
 
     violations: tuple[str, ...]
 
 
-class Planned(Event, frozen=True, tag="planned"):
+class Planned(FeatureEvent, frozen=True, tag="planned"):
     """Packages that are to be carried out, each with those that it waits for; or why there are none."""
 
     packages: Mapping[str, tuple[str, ...]]
     problems: tuple[str, ...] = ()
 
 
-class PackageStarted(Event, frozen=True, tag="package-started"):
+class PackageStarted(FeatureEvent, frozen=True, tag="package-started"):
     package: str
 
 
-class PackageEnded(Event, frozen=True, tag="package-ended"):
+class PackageEnded(FeatureEvent, frozen=True, tag="package-ended"):
     """A package is DONE or BLOCKED, as its own events say."""
 
     package: str
@@ -99,7 +99,7 @@ class PackageEnded(Event, frozen=True, tag="package-ended"):
     remediation: str = ""
 
 
-class Ran(Event, frozen=True, tag="ran"):
+class Ran(FeatureEvent, frozen=True, tag="ran"):
     """The commands of a phase, each with whether it passed. None at all: a person must say how it was checked."""
 
     results: Mapping[str, bool]
@@ -107,13 +107,13 @@ class Ran(Event, frozen=True, tag="ran"):
     commit: str = ""  # on which they ran
 
 
-class Reported(Event, frozen=True, tag="reported"):
+class Reported(FeatureEvent, frozen=True, tag="reported"):
     """The document of the phase that we write ourselves is on the feature's branch."""
 
     commit: str
 
 
-class GateChecked(Event, frozen=True, tag="gate-checked"):
+class GateChecked(FeatureEvent, frozen=True, tag="gate-checked"):
     """What was found at the gate besides commands and verdict: documents, and checks of what they say."""
 
     artifacts: tuple[str, ...]
@@ -121,50 +121,50 @@ class GateChecked(Event, frozen=True, tag="gate-checked"):
     findings: str = ""
 
 
-class Advanced(Event, frozen=True, tag="advanced"):
+class Advanced(FeatureEvent, frozen=True, tag="advanced"):
     """On to the next phase."""
 
     by: By = By()
 
 
-class Retried(Event, frozen=True, tag="retried"):
+class Retried(FeatureEvent, frozen=True, tag="retried"):
     """One more round of the phase."""
 
     by: By = By()
 
 
-class Escalated(Event, frozen=True, tag="escalated"):
+class Escalated(FeatureEvent, frozen=True, tag="escalated"):
     why: str
     remediation: str = ""
     by: By = By()
 
 
-class Resolved(Event, frozen=True, tag="resolved"):
+class Resolved(FeatureEvent, frozen=True, tag="resolved"):
     how: str
     by: By = By()
 
 
-class Cancelled(Event, frozen=True, tag="cancelled"):
+class Cancelled(FeatureEvent, frozen=True, tag="cancelled"):
     reason: str
     by: By = By()
 
 
-class CompletionAsked(Event, frozen=True, tag="completion-asked"):
+class CompletionAsked(FeatureEvent, frozen=True, tag="completion-asked"):
     """A person, or `run --merge`, wants the workflow closed."""
 
     by: By = By()
 
 
-class Merged(Event, frozen=True, tag="merged"):
+class Merged(FeatureEvent, frozen=True, tag="merged"):
     commit: str
 
 
-class NotMerged(Event, frozen=True, tag="not-merged"):
+class NotMerged(FeatureEvent, frozen=True, tag="not-merged"):
     reason: str
     remediation: str = ""
 
 
-class Completed(Event, frozen=True, tag="completed"):
+class Completed(FeatureEvent, frozen=True, tag="completed"):
     """Everything is tidied up."""
 
     kept: tuple[str, ...] = ()  # branches that hold what is merged nowhere

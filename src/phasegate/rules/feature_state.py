@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.feature_events import JobStarted, Limits, PhasePlan
+from phasegate.rules.feature_events import FeatureLimits, JobStarted, PhasePlan
 from phasegate.rules.lifecycle import Workflow
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
@@ -48,7 +48,7 @@ ROLES = {Step.WRITE: "plan", Step.CRITICISE: "challenge", Step.REVIEW: "review",
 ATTESTATION = "attestation"
 
 
-class Action(msgspec.Struct, frozen=True):
+class FeatureAction(msgspec.Struct, frozen=True):
     """Something to do now. `packages` are those to be started; `note` is why an agent is asked again."""
 
     step: Step
@@ -63,7 +63,7 @@ class Feature(msgspec.Struct, frozen=True):
     plan: tuple[PhasePlan, ...]
     base: str
     description: str = ""
-    limits: Limits = Limits()
+    limits: FeatureLimits = FeatureLimits()
     todo: tuple[Step, ...] = ()  # of this round, or of the closing
     closing: bool = False
     archive_round: int = 1

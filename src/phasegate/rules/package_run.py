@@ -22,7 +22,7 @@ MOST_PAUSES = 20  # of one run, for limits of the provider
 MOST_LOSSES = 3  # of one run: one that ends whoever drives it would go round for ever
 
 
-class Limits(msgspec.Struct, frozen=True):
+class PackageLimits(msgspec.Struct, frozen=True):
     """How often things are tried."""
 
     rounds: int = 5
@@ -44,17 +44,17 @@ class End(StrEnum):
     FAILED = "failed"  # a timeout, a crash, a failure response
 
 
-class Event(msgspec.Struct, frozen=True, tag=True):
+class PackageEvent(msgspec.Struct, frozen=True, tag=True):
     """Something that happened. The journal holds nothing else."""
 
 
-class Prepared(Event, frozen=True, tag="prepared"):
+class PackagePrepared(PackageEvent, frozen=True, tag="prepared"):
     """The package's branch and checkouts are there, from this commit of the feature's branch."""
 
     base: str
 
 
-class JobStarted(Event, frozen=True, tag="job-started"):
+class PackageJobStarted(PackageEvent, frozen=True, tag="job-started"):
     job: str
     role: str  # implement or review
     round: int
@@ -62,7 +62,7 @@ class JobStarted(Event, frozen=True, tag="job-started"):
     agent: str = ""  # as people know it
 
 
-class JobEnded(Event, frozen=True, tag="job-ended"):
+class PackageJobEnded(PackageEvent, frozen=True, tag="job-ended"):
     job: str
     end: End
     reason: str = ""
@@ -71,7 +71,7 @@ class JobEnded(Event, frozen=True, tag="job-ended"):
     last_seen: str = ""  # of a lost job: when it last gave a sign. Without it, a loss of before they were counted
 
 
-class Harvested(Event, frozen=True, tag="harvested"):
+class Harvested(PackageEvent, frozen=True, tag="harvested"):
     """What was taken over from the checkouts: a commit, or none where nothing differs from the base, or violations."""
 
     commit: str = ""
@@ -79,7 +79,7 @@ class Harvested(Event, frozen=True, tag="harvested"):
     remarks: str = ""  # the paper with what a diff would not make plain to the reviewer
 
 
-class Validated(Event, frozen=True, tag="validated"):
+class Validated(PackageEvent, frozen=True, tag="validated"):
     """What our own checks found on a clean checkout; no failures means that the manifest passed."""
 
     commit: str
@@ -89,36 +89,47 @@ class Validated(Event, frozen=True, tag="validated"):
     claims: str = ""  # the paper with what the agents said and is not so
 
 
-class Reviewed(Event, frozen=True, tag="reviewed"):
+class Reviewed(PackageEvent, frozen=True, tag="reviewed"):
     verdict: Verdict
     findings: str = ""
 
 
-class Merged(Event, frozen=True, tag="merged"):
+class PackageMerged(PackageEvent, frozen=True, tag="merged"):
     commit: str
 
 
-class NotMerged(Event, frozen=True, tag="not-merged"):
+class PackageNotMerged(PackageEvent, frozen=True, tag="not-merged"):
     """The feature's branch could not take the work: a conflict, or checks that fail on the merged tree."""
 
     reason: str
 
 
-class Cleaned(Event, frozen=True, tag="cleaned"):
+class Cleaned(PackageEvent, frozen=True, tag="cleaned"):
     """The checkouts are gone; what was uncommitted in them is saved."""
 
 
-class Resolved(Event, frozen=True, tag="resolved"):
+class PackageResolved(PackageEvent, frozen=True, tag="resolved"):
     """A person has dealt with the blocker."""
 
     how: str
     by: By = By()
 
 
-Happened = Prepared | JobStarted | JobEnded | Harvested | Validated | Reviewed | Merged | NotMerged | Cleaned | Resolved
+PackageHappened = (
+    PackagePrepared
+    | PackageJobStarted
+    | PackageJobEnded
+    | Harvested
+    | Validated
+    | Reviewed
+    | PackageMerged
+    | PackageNotMerged
+    | Cleaned
+    | PackageResolved
+)
 
 
-class Step(StrEnum):
+class PackageStep(StrEnum):
     PREPARE = "prepare"
     IMPLEMENT = "implement"
     HARVEST = "harvest"
@@ -143,14 +154,14 @@ class Owed(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     """Where a package stands, folded from its events."""
 
-    limits: Limits = Limits()
+    limits: PackageLimits = PackageLimits()
     state: State = State.PLANNED
-    step: Step = Step.PREPARE
+    step: PackageStep = PackageStep.PREPARE
     round: int = 1
     rounds_before: int = 0  # those before a person's last answer: the limit counts from there, the number goes on
     merge_rounds: int = 0
     owed: tuple[Owed, ...] = ()  # by the implementers of this round, or by its reviewer
-    open_jobs: tuple[JobStarted, ...] = ()
+    open_jobs: tuple[PackageJobStarted, ...] = ()
     commit: str = ""
     findings: str = ""
     without_program: tuple[str, ...] = ()  # the checks of the last round that had none
@@ -164,23 +175,23 @@ class Run(msgspec.Struct, frozen=True):
         return self.rounds_before + self.limits.rounds
 
 
-class Action(msgspec.Struct, frozen=True):
+class PackageAction(msgspec.Struct, frozen=True):
     """What to do next. `owed` is the part of it, and which try it is, where an agent is to do it."""
 
-    step: Step
+    step: PackageStep
     round: int
     owed: Owed = Owed()
 
 
-def decide(run: Run) -> tuple[Action, ...]:
+def decide(run: Run) -> tuple[PackageAction, ...]:
     """What to do next. Several actions can be carried out side by side; none means that jobs are to be waited for."""
-    if run.step not in (Step.IMPLEMENT, Step.REVIEW):
-        return (Action(run.step, run.round),)
+    if run.step not in (PackageStep.IMPLEMENT, PackageStep.REVIEW):
+        return (PackageAction(run.step, run.round),)
     busy = {job.agent_index for job in run.open_jobs}
-    return tuple(Action(run.step, run.round, owed) for owed in run.owed if owed.agent_index not in busy)
+    return tuple(PackageAction(run.step, run.round, owed) for owed in run.owed if owed.agent_index not in busy)
 
 
-def fold(events: Iterable[Happened], limits: Limits) -> Run:
+def fold(events: Iterable[PackageHappened], limits: PackageLimits) -> Run:
     """The run after these events, from the beginning."""
     run = Run(limits=limits)
     for event in events:
@@ -188,28 +199,28 @@ def fold(events: Iterable[Happened], limits: Limits) -> Run:
     return run
 
 
-def apply(run: Run, event: Happened) -> Run:  # noqa: C901 - one case an event: a table, not a maze
+def apply(run: Run, event: PackageHappened) -> Run:  # noqa: C901 - one case an event: a table, not a maze
     """The run after one more event. An event that cannot happen now changes nothing: the journal may hold late ones."""
     match event:
-        case Prepared() if run.step is Step.PREPARE:
+        case PackagePrepared() if run.step is PackageStep.PREPARE:
             return _to_work(msgspec.structs.replace(run, state=State.DOING))
-        case JobStarted() if _is_owed(run, event):
+        case PackageJobStarted() if _is_owed(run, event):
             return msgspec.structs.replace(run, open_jobs=(*run.open_jobs, event))
-        case JobEnded() if job := next((job for job in run.open_jobs if job.job == event.job), None):
+        case PackageJobEnded() if job := next((job for job in run.open_jobs if job.job == event.job), None):
             return _after_job(run, job, event)
-        case Harvested() if run.step is Step.HARVEST:
+        case Harvested() if run.step is PackageStep.HARVEST:
             return _after_harvest(run, event)
-        case Validated() if run.step is Step.VALIDATE and event.commit == run.commit:
+        case Validated() if run.step is PackageStep.VALIDATE and event.commit == run.commit:
             return _after_checks(run, event)
-        case Reviewed() if run.step is Step.REVIEW and not run.open_jobs:
+        case Reviewed() if run.step is PackageStep.REVIEW and not run.open_jobs:
             return _after_review(run, event)
-        case Merged() if run.step is Step.MERGE:
-            return msgspec.structs.replace(run, state=State.DONE, step=Step.CLEAN, reason="")
-        case NotMerged() if run.step is Step.MERGE:
+        case PackageMerged() if run.step is PackageStep.MERGE:
+            return msgspec.structs.replace(run, state=State.DONE, step=PackageStep.CLEAN, reason="")
+        case PackageNotMerged() if run.step is PackageStep.MERGE:
             return _after_failed_merge(run, event.reason)
-        case Cleaned() if run.step is Step.CLEAN:
-            return msgspec.structs.replace(run, step=Step.STOP)
-        case Resolved() if run.state is State.BLOCKED:
+        case Cleaned() if run.step is PackageStep.CLEAN:
+            return msgspec.structs.replace(run, step=PackageStep.STOP)
+        case PackageResolved() if run.state is State.BLOCKED:
             kept = Run(limits=run.limits, findings=run.findings, commit=run.commit)
             return msgspec.structs.replace(kept, round=run.round + 1, rounds_before=run.round)
         case _:
@@ -219,16 +230,16 @@ def apply(run: Run, event: Happened) -> Run:  # noqa: C901 - one case an event: 
 def _to_work(run: Run) -> Run:
     """A round begins: every agent of the package owes its part."""
     owed = tuple(Owed(index) for index in range(run.limits.agents))
-    return msgspec.structs.replace(run, state=State.DOING, step=Step.IMPLEMENT, owed=owed, reason="")
+    return msgspec.structs.replace(run, state=State.DOING, step=PackageStep.IMPLEMENT, owed=owed, reason="")
 
 
-def _is_owed(run: Run, started: JobStarted) -> bool:
+def _is_owed(run: Run, started: PackageJobStarted) -> bool:
     """Whether a job is for what an agent still owes and no other job is at."""
     wanted = {(str(action.step), action.owed.agent_index) for action in decide(run)}
-    return (started.role, started.agent_index) in wanted and started.role in (Step.IMPLEMENT, Step.REVIEW)
+    return (started.role, started.agent_index) in wanted and started.role in (PackageStep.IMPLEMENT, PackageStep.REVIEW)
 
 
-def _after_job(run: Run, job: JobStarted, ended: JobEnded) -> Run:
+def _after_job(run: Run, job: PackageJobStarted, ended: PackageJobEnded) -> Run:
     """A job is closed; what it means counts only while its step lasts: a package that is blocked stays so."""
     run = msgspec.structs.replace(run, open_jobs=tuple(one for one in run.open_jobs if one is not job))
     owed = next((one for one in run.owed if one.agent_index == job.agent_index), None)
@@ -266,10 +277,10 @@ def _still_owed(run: Run, again: Owed) -> Run:
 
 def _delivered(run: Run, delivered: Owed) -> Run:
     """An agent has answered. A reviewer's answer is judged by the event that follows, in the same recorded step."""
-    if run.step is Step.REVIEW:
+    if run.step is PackageStep.REVIEW:
         return run
     owed = tuple(one for one in run.owed if one is not delivered)
-    return msgspec.structs.replace(run, owed=owed, step=run.step if owed else Step.HARVEST)
+    return msgspec.structs.replace(run, owed=owed, step=run.step if owed else PackageStep.HARVEST)
 
 
 def _after_harvest(run: Run, harvested: Harvested) -> Run:
@@ -283,7 +294,7 @@ def _after_harvest(run: Run, harvested: Harvested) -> Run:
     if not harvested.commit:
         return _next_round(run, "nothing was changed: the deliverables are not there")
     papers = (harvested.remarks,) if harvested.remarks else ()
-    return msgspec.structs.replace(run, step=Step.VALIDATE, commit=harvested.commit, papers=papers)
+    return msgspec.structs.replace(run, step=PackageStep.VALIDATE, commit=harvested.commit, papers=papers)
 
 
 def _after_checks(run: Run, checked: Validated) -> Run:
@@ -294,7 +305,7 @@ def _after_checks(run: Run, checked: Validated) -> Run:
         )
         return _blocked(run, *lacking) if lacking else _next_round(run, run.findings)
     papers = tuple(paper for paper in (checked.evidence, *run.papers, checked.claims) if paper)
-    return msgspec.structs.replace(run, state=State.FOR_REVIEW, step=Step.REVIEW, owed=(Owed(),), papers=papers)
+    return msgspec.structs.replace(run, state=State.FOR_REVIEW, step=PackageStep.REVIEW, owed=(Owed(),), papers=papers)
 
 
 def _lacking_again(run: Run, checked: Validated) -> tuple[str, str] | None:
@@ -307,7 +318,7 @@ def _lacking_again(run: Run, checked: Validated) -> tuple[str, str] | None:
 
 def _after_review(run: Run, reviewed: Reviewed) -> Run:
     if reviewed.verdict is Verdict.PASS:
-        return msgspec.structs.replace(run, step=Step.MERGE)
+        return msgspec.structs.replace(run, step=PackageStep.MERGE)
     if reviewed.verdict is Verdict.NEEDS_CHANGES:
         return _next_round(run, reviewed.findings)
     return _blocked(
@@ -343,7 +354,7 @@ def _blocked(run: Run, reason: str, remediation: str) -> Run:
     return msgspec.structs.replace(
         run,
         state=State.BLOCKED,
-        step=Step.STOP,
+        step=PackageStep.STOP,
         reason=reason,
         remediation=remediation or "see the log: phasegate audit show",
     )

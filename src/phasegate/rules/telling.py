@@ -29,7 +29,7 @@ from phasegate.rules.feature_events import (
     Strayed,
     Written,
 )
-from phasegate.rules.feature_state import Action, Feature, Step
+from phasegate.rules.feature_state import Feature, FeatureAction, Step
 from phasegate.rules.gate import GateOutcome
 from phasegate.rules.lifecycle import Refusal, Stage, state_view
 from phasegate.rules.next_steps import next_steps
@@ -129,12 +129,12 @@ def _gate_line(before: Feature | None, after: Feature) -> str:
     return f"{gate_name(phase)} {(GateOutcome.PASSED if passed else GateOutcome.FAILED).upper()}{reasons}"
 
 
-def tell_package(package: str, event: package_run.Happened) -> str:
+def tell_package(package: str, event: package_run.PackageHappened) -> str:
     """What an event of a work package is to people."""
     match event:
-        case package_run.JobStarted(_, role, round_, _, agent):
+        case package_run.PackageJobStarted(_, role, round_, _, agent):
             return f"{package}: round {round_}, {role}" + (f" by {agent}" if agent else "")
-        case package_run.JobEnded(_, end, reason) if reason:
+        case package_run.PackageJobEnded(_, end, reason) if reason:
             return f"{package}: {end}: {_short(reason)}"
         case package_run.Harvested(commit, violations):
             taken = "work taken over" if commit else "nothing was changed"
@@ -144,9 +144,9 @@ def tell_package(package: str, event: package_run.Happened) -> str:
             return f"{package}: manifest {'failed: ' + names if names else 'passed'}"
         case package_run.Reviewed(verdict):
             return f"{package}: review says {verdict}"
-        case package_run.Merged(commit):
+        case package_run.PackageMerged(commit):
             return f"{package}: merged at {commit[:12]}"
-        case package_run.NotMerged(reason):
+        case package_run.PackageNotMerged(reason):
             return f"{package}: not merged: {_short(reason)}"
         case _:
             return ""
@@ -213,4 +213,4 @@ def allowed_orders(feature: Feature) -> tuple[str, ...]:
         "cancel": Cancelled("why"),
     }
     orders = tuple(name for name, event in asked.items() if not isinstance(take(feature, event), Refusal))
-    return ("run", *orders) if decide(feature)[:1] != (Action(Step.STOP),) else orders
+    return ("run", *orders) if decide(feature)[:1] != (FeatureAction(Step.STOP),) else orders

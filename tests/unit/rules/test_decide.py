@@ -11,11 +11,11 @@ from phasegate.rules.feature_events import (
     Cancelled,
     CompletionAsked,
     Escalated,
+    FeatureLimits,
     GateChecked,
     Happened,
     JobEnded,
     JobStarted,
-    Limits,
     Merged,
     NotMerged,
     PackageEnded,
@@ -30,7 +30,7 @@ from phasegate.rules.feature_events import (
     Strayed,
     Written,
 )
-from phasegate.rules.feature_state import ATTESTATION, CLOSING, STEPS, Action, Feature, Step
+from phasegate.rules.feature_state import ATTESTATION, CLOSING, STEPS, Feature, FeatureAction, Step
 from phasegate.rules.lifecycle import Refusal, Stage
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import Work
@@ -44,9 +44,9 @@ DEPLOY = PhasePlan("13-test-deploy", Work.COMMANDS, ("REVIEW-13.md",))
 
 
 def after(
-    *events: Happened, plan: tuple[PhasePlan, ...], limits: Limits | None = None, type_: str = "quick"
+    *events: Happened, plan: tuple[PhasePlan, ...], limits: FeatureLimits | None = None, type_: str = "quick"
 ) -> Feature:
-    started = Started("001-a", type_, plan, "main", "A thing", None, limits or Limits())
+    started = Started("001-a", type_, plan, "main", "A thing", None, limits or FeatureLimits())
     feature = fold((started, *events))
     assert feature is not None
     return feature
@@ -130,7 +130,7 @@ def test_a_rejecting_judge_stops_for_a_person_in_the_first_round(verdict: Verdic
 @pytest.mark.demand("W3.e")
 def test_a_used_up_limit_stops_for_a_person() -> None:
     one_round = (*WRITTEN, *job("challenge", Verdict.NEEDS_REVISION), GateChecked(("spec.md",)))
-    feature = after(*one_round, Retried(), *one_round, plan=(PLANNING,), limits=Limits(revisions=2))
+    feature = after(*one_round, Retried(), *one_round, plan=(PLANNING,), limits=FeatureLimits(revisions=2))
     assert feature.workflow.stage is Stage.BLOCKED
     assert feature.workflow.reason.endswith("all 2 rounds are used up")
 
@@ -148,14 +148,14 @@ def test_after_a_gate_that_stopped_resolve_begins_the_phase_with_the_persons_wor
 def test_after_a_persons_answer_all_rounds_are_there_again_and_their_numbers_go_on() -> None:
     one_round = (*WRITTEN, *job("challenge", Verdict.NEEDS_REVISION), GateChecked(("spec.md",)))
     used_up = (*one_round, Retried(), *one_round)
-    feature = after(*used_up, Resolved("try again"), *used_up, plan=(PLANNING,), limits=Limits(revisions=2))
+    feature = after(*used_up, Resolved("try again"), *used_up, plan=(PLANNING,), limits=FeatureLimits(revisions=2))
     assert (feature.workflow.stage, feature.round, feature.last_round) == (Stage.BLOCKED, 4, 4)
     assert feature.workflow.reason.endswith("all 2 rounds are used up")
     going_on = apply(feature, Resolved("once more"))
     assert going_on is not None
     assert (going_on.round, going_on.last_round) == (5, 6)
     passed = (*WRITTEN, *job("challenge"), GateChecked(("spec.md",)), Advanced())
-    then = after(*used_up, Resolved("ok"), *passed, plan=(PLANNING, REVIEW), limits=Limits(revisions=2))
+    then = after(*used_up, Resolved("ok"), *passed, plan=(PLANNING, REVIEW), limits=FeatureLimits(revisions=2))
     assert (then.phase, then.round, then.last_round) == (REVIEW, 1, 2)
 
 
@@ -163,7 +163,7 @@ def test_after_a_persons_answer_all_rounds_are_there_again_and_their_numbers_go_
 def test_the_archivist_is_asked_in_a_new_round_after_a_persons_answer_and_not_after_a_merge_that_failed() -> None:
     asked = (*PLANNED, CompletionAsked())
     no = job("archive", Verdict.NEEDS_CHANGES, "no entry")
-    stopped = after(*asked, *no, *no, plan=(PLANNING,), limits=Limits(revisions=2))
+    stopped = after(*asked, *no, *no, plan=(PLANNING,), limits=FeatureLimits(revisions=2))
     assert (stopped.workflow.stage, stopped.round) == (Stage.BLOCKED, 2)
     feature = apply(stopped, Resolved("it is fine"))
     assert feature is not None
@@ -202,16 +202,16 @@ def test_resolve_behind_a_passed_gate_leads_on_and_repeats_nothing_of_the_phase(
 
 @pytest.mark.demand("D10.a")
 def test_a_transient_end_is_tried_again_up_to_the_limit_with_its_reason() -> None:
-    once = after(*ends("plan", End.TRANSIENT, "rate limit"), plan=(PLANNING,), limits=Limits(retries=1))
-    assert decide(once) == (Action(Step.WRITE, note="rate limit"),)
-    twice = after(*ends("plan", End.TRANSIENT) * 2, plan=(PLANNING,), limits=Limits(retries=1))
+    once = after(*ends("plan", End.TRANSIENT, "rate limit"), plan=(PLANNING,), limits=FeatureLimits(retries=1))
+    assert decide(once) == (FeatureAction(Step.WRITE, note="rate limit"),)
+    twice = after(*ends("plan", End.TRANSIENT) * 2, plan=(PLANNING,), limits=FeatureLimits(retries=1))
     assert twice.workflow.stage is Stage.BLOCKED
 
 
 @pytest.mark.demand("P6.h")
 def test_an_unreadable_answer_is_asked_for_once_more_and_then_stops() -> None:
     once = after(*ends("plan", End.UNREADABLE, "no marker"), plan=(PLANNING,))
-    assert decide(once) == (Action(Step.WRITE, note="no marker"),)
+    assert decide(once) == (FeatureAction(Step.WRITE, note="no marker"),)
     assert after(*ends("plan", End.UNREADABLE) * 2, plan=(PLANNING,)).workflow.stage is Stage.BLOCKED
 
 
@@ -259,7 +259,7 @@ def test_a_blocked_package_lets_the_others_end_and_stops_then() -> None:
     assert (both.workflow.reason, both.remediation) == ("blocked: WP01 (no luck)", "help it")
     again = apply(both, Resolved("helped"))
     assert again is not None
-    assert decide(again) == (Action(Step.PACKAGES, ("WP01",)),)
+    assert decide(again) == (FeatureAction(Step.PACKAGES, ("WP01",)),)
 
 
 @pytest.mark.demand("W7.l")

@@ -13,7 +13,7 @@ from phasegate.doors.cli.offering import agent_names, offering, package_ids
 from phasegate.doors.cli.render import json_option, printable, show
 from phasegate.doors.cli.running import interruptible
 from phasegate.doors.cli.telling import Teller, remarks_to
-from phasegate.engine.dispatch import Progress, Report, Stopped
+from phasegate.engine.dispatch import PackageReport, Progress, Stopped
 from phasegate.engine.dispatch import dispatch as carry
 from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project, opened_store
@@ -75,7 +75,7 @@ class _Progressing:
         return [f"{now.package}  {now.state}  round {now.round}/{now.rounds}  {now.step}{who}  {passed}"]
 
 
-def _shown(report: Report) -> str:
+def _shown(report: PackageReport) -> str:
     if report.accepted:
         return f"{report.package} DONE: {report.branch} at {report.commit[:12]}, merged into feat/{report.feature}"
     return "\n".join(
