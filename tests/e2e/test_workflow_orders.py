@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.dispatch import dispatch
+from phasegate.engine.dispatch import Stopped, dispatch
+from phasegate.engine.driver import drive
 from phasegate.engine.feature_journal import open_feature_journal
 from phasegate.engine.known import read_known
 from phasegate.engine.packages import find_package
 from phasegate.engine.phase_steps import PhaseSteps
 from phasegate.engine.project import opened_store
 from phasegate.record.lock import feature_lock
-from phasegate.rules.feature_events import Advanced, PackageStarted
+from phasegate.rules.feature_events import Advanced, Escalated, PackageStarted, Started
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.work_package import State
 from support.dispatch_project import Done, turn
@@ -383,3 +384,28 @@ def test_next_at_a_blocker_shows_the_blockers_block(tmp_path: Path) -> None:
     assert one.command("next").stdout == one.command("next", "--event", "blocker").stdout != ""
     assert one.command("resolve", "it is up again").code == 0
     assert "Continue to" in one.command("next").stdout
+
+
+@pytest.mark.demand("W5.a")
+def test_a_run_that_is_told_to_stop_ends_with_a_value_and_goes_on_later(tmp_path: Path) -> None:
+    """No exception of any kind: whoever hosts the run lives on."""
+    project = make_feature_project(tmp_path)
+    project.start()
+    opened = project.project
+    opened.stop.set()
+    with opened_store(opened) as store:
+        assert drive(opened, store, SLUG) == Stopped(SLUG)
+    assert project.jobs() == []
+    assert project.feature().workflow.stage is Stage.WORKING
+
+
+@pytest.mark.demand("W4.a")
+def test_an_order_records_who_gave_it_and_through_which_door(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path)
+    assert project.call("start", "quick", "Say bye to people").code == 0
+    assert project.call("escalate", "look here").code == 0
+    started, escalated = project.happened()
+    assert isinstance(started, Started)
+    assert isinstance(escalated, Escalated)
+    assert started.by == escalated.by == project.project.ordered_at("cli")
+    assert (started.by.door, bool(started.by.person)) == ("cli", True)
