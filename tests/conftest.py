@@ -16,6 +16,13 @@ settings.register_profile("nightly", max_examples=10_000, deadline=None, suppres
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # `python3` is an interpreter here, not a version manager's script that starts ten programs to find one.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.base_prefix) / "bin"), os.environ["PATH"]])
+# Also for what is made once for a module or a session, before the fixture below holds: a fresh machine has no identity.
+IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Test"), ("EMAIL", "test@example.invalid"))
+}
+os.environ.update(IDENTITY)
 # Who starts the tests in the background leaves Ctrl-C ignored, for every program that they start as well.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -34,6 +41,5 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
     monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / "home"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "Test")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "test@example.invalid")
+    for name, value in IDENTITY.items():
+        monkeypatch.setenv(name, value)

@@ -175,12 +175,16 @@ def test_without_a_sandbox_an_agent_that_changes_nothing_outside_is_done(tmp_pat
 @pytest.mark.demand("D13.h", "D13.i")
 @pytest.mark.parametrize("sandbox", ["auto", "none"])
 def test_an_agent_cannot_forge_the_audit_trail_unseen(tmp_path: Path, sandbox: str) -> None:
-    """In the sandbox the files are out of reach; without one they are not, and `audit verify` says so."""
+    """In the sandbox the files are out of reach; without one they are not, and `audit verify` says so.
+
+    A trail is a file once its job has ended: it is the reviewer who forges that of the implementer.
+    """
     project = hostile(tmp_path, sandbox)
     folder = project.root / ".phasegate/audit/001-user-login"
     forged = '{{"ts":"2026-03-01T10:15:34Z","actor":"phasegate","job":"x","action":"exit","code":0}}'
     attack = f"for file in {folder}/*.jsonl; do echo '{forged}' >> $file; done"
-    project.play(turn("implement", *writes(FORM), shell(attack, may_fail=True), SUCCESS), approves())
+    review = turn("review", shell(attack, may_fail=True), {"verdict": "PASS"})
+    project.play(turn("implement", *writes(FORM), SUCCESS), review)
     project.dispatch()
     first = project.jobs()[0].id
     found = '"job":"x"' in (folder / f"{first}.jsonl").read_text()
