@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from phasegate.git import git
-from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.refs import BRANCHES, KEPT
 from phasegate.workspace.remembered import git_about
 from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.tree_diff import RAW, tree_entries
@@ -66,14 +67,18 @@ def commits_naming(repository: Repository, words: str, tip: str, since: str | No
     return [Logged(commit, message.strip()) for commit, _, message in entries]
 
 
+@lru_cache(maxsize=64)
 def person_commit(repository: Repository, start: str, slug: str) -> str | None:
-    """The newest commit back from `start` that a branch of the person's has: no agent of this feature wrote it.
+    """The newest commit back from `start` that a branch of the person's has: no agent wrote it.
 
-    None where no branch but the feature's own leads there.
+    Branches that we made, of this feature or another, are not the person's. None where no other branch leads there.
+    Asked once in a process: a branch that moves meanwhile could only make more commits the person's.
     """
     own, prefix = f"{BRANCHES}feat/{slug}", f"{BRANCHES}feat/{slug}-"
-    refs = read_refs(repository, BRANCHES)
-    theirs = [commit for name, commit in refs.items() if name != own and not name.startswith(prefix)]
+    refs = read_refs(repository, BRANCHES, KEPT)
+    made = {BRANCHES + name.removeprefix(KEPT) for name in refs if name.startswith(KEPT)}
+    branches = [name for name in refs if name.startswith(BRANCHES) and name not in made]
+    theirs = [refs[name] for name in branches if name != own and not name.startswith(prefix)]
     asked = "".join(f"{line}\n" for line in (start, *(f"^{commit}" for commit in dict.fromkeys(theirs)))).encode()
     listed = git(repository.place(), "rev-list", "--first-parent", "--parents", "--stdin", stdin=asked).stdout
     lines = listed.decode().split("\n")[:-1]
