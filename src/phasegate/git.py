@@ -112,10 +112,11 @@ class _Unsynced:
         self.lock = RLock()
         self.since_ns: dict[Path, int] = {}
 
-    def note(self, place: Place) -> None:
+    def note(self, place: Place, started_ns: int) -> None:
+        """To be done when git has ended: another thread may make durable what was noted before, in the middle of it."""
         with self.lock:
             for folder in (place.git_dir, place.objects):
-                self.since_ns.setdefault(folder, time.time_ns() - _COARSE_NS)
+                self.since_ns[folder] = min(started_ns, self.since_ns.get(folder, started_ns))
 
 
 _unsynced = _Unsynced()
@@ -140,8 +141,7 @@ def git(
 
     `largest_allocation` is how many bytes it may ask for at once: an object may say of itself that it has any number.
     """
-    if arguments[0] not in _ONLY_READS:
-        _unsynced.note(place)
+    started_ns = time.time_ns() - _COARSE_NS
     limited = {} if largest_allocation is None else {"GIT_ALLOC_LIMIT": str(largest_allocation)}
     found = run(
         [git_program(), *_OPTIONS, *settings, *arguments],
@@ -152,6 +152,8 @@ def git(
         output_limit=output_limit,
         stdout_to=stdout_to,
     )
+    if arguments[0] not in _ONLY_READS:
+        _unsynced.note(place, started_ns)
     if found.exit_code not in accept or found.cut or found.timed_out:
         raise GitFailed(f"git {arguments[0]} failed: {_reason(found)}", _hint(place))
     return found

@@ -43,6 +43,7 @@ def slow_verdict(text: str, phase: str, truncated: bool = False) -> tuple[str | 
     result = last_result(chars, visible, homes)
     fine = len(given) == 1 and count_reviews(chars, visible) == 2
     fine = fine and is_last(chars, visible, given[0][0], result) and not (result and result[2]["success"] is False)
+    fine = fine and not two_readings(chars)
     return ("PASS", None) if fine else (None, "DoubtfulPass")
 
 
@@ -86,7 +87,27 @@ def end_of_escape(text: str, i: int) -> tuple[int, bool]:
     return i + (i < len(text) and last <= text[i] <= "~"), True
 
 
-def take_out(chars: list[str]) -> tuple[list[bool], bool, list[tuple[int, int, int, int, str]]]:
+def two_readings(chars: list[str]) -> bool:
+    """Whether a comment ends in HTML where it goes on in XML: `<!-->`, `<!--->`, or one that holds `--!>`."""
+    text = "".join(chars)
+    return any(starts_comment_oddly(text, i) for i in comments(chars))
+
+
+def starts_comment_oddly(text: str, i: int) -> bool:
+    end = text.find("-->", i + 2)
+    return end < i + 4 or "--!>" in text[i + 4 : end]
+
+
+def comments(chars: list[str]) -> list[int]:
+    """Where comments begin that nothing else holds."""
+    found: list[int] = []
+    take_out(chars, found)
+    return found
+
+
+def take_out(
+    chars: list[str], comments: list[int] | None = None
+) -> tuple[list[bool], bool, list[tuple[int, int, int, int, str]]]:
     """What is left, whether something was never closed, and the fences: start, end, inner start, inner end, info."""
     text = "".join(chars)
     visible = [True] * len(text)
@@ -107,6 +128,8 @@ def take_out(chars: list[str]) -> tuple[list[bool], bool, list[tuple[int, int, i
         elif low.startswith("<!--"):
             at = text.find("-->", i + 2)
             end = None if at < 0 else at + 3
+            if comments is not None:
+                comments.append(i)
         elif low == "<![cdata[":
             at = text.find("]]>", i + 9)
             end = None if at < 0 else at + 3
@@ -289,9 +312,12 @@ def load(text: str) -> dict[str, object] | None:
         json.dumps(fields, ensure_ascii=False).encode()
     except (ValueError, ZeroDivisionError, RecursionError):
         return None
-    if not {"job_id", "wp_id", "success", "status"} <= fields.keys():
+    if not {"success", "status"} <= fields.keys():
         return None
-    good = isinstance(fields["job_id"], str) and isinstance(fields["wp_id"], str | None)
+    escalates = fields["success"] is False and fields["status"] == "blocked"
+    if not escalates and not {"job_id", "wp_id"} <= fields.keys():
+        return None
+    good = isinstance(fields.get("job_id", ""), str) and isinstance(fields.get("wp_id"), str | None)
     good = good and isinstance(fields["success"], bool) and isinstance(fields["status"], str)
     return fields if good and all(well_typed(key, value) for key, value in fields.items()) else None
 

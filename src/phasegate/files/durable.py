@@ -63,13 +63,18 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
 
 
 def sync_changed_folders(top: Path, since_ns: int, depth: int) -> None:
-    """Make the names durable in every folder from `top` downwards that was changed since a moment."""
-    if top.stat().st_mtime_ns >= since_ns:
-        sync_folders(top, top)
-    if depth > 0:
-        for entry in os.scandir(top):
-            if entry.is_dir(follow_symlinks=False):
-                sync_changed_folders(top / entry.name, since_ns, depth - 1)
+    """Make the names durable in every folder from `top` downwards that was changed since a moment.
+
+    Others make and remove folders of their own meanwhile: one that has gone holds nothing that could be lost.
+    """
+    try:
+        if top.stat().st_mtime_ns >= since_ns:
+            sync_folders(top, top)
+        inner = [entry.name for entry in os.scandir(top) if entry.is_dir(follow_symlinks=False)] if depth > 0 else []
+    except FileNotFoundError:
+        return
+    for name in inner:
+        sync_changed_folders(top / name, since_ns, depth - 1)
 
 
 def sync_folders(below: Path, top: Path) -> None:

@@ -21,7 +21,6 @@ OPENED_ELSEWHERE = {
     "engine/agent_files.py",
     "record/exclude.py",
     "record/heads.py",
-    "record/holder.py",
     "record/lock.py",
     "record/trail_log.py",
     "workspace/move_log.py",
