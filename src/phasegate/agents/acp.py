@@ -225,6 +225,10 @@ def _judged(ended: AcpEnded | None, finished: FinishedRun) -> AgentReport:
     return _unsuccessful(ended, finished)
 
 
+# The name that JSON-RPC gives to every error of a peer (-32603): it says nothing about the cause.
+_RPC_INTERNAL = "Internal error: "
+
+
 def _unsuccessful(ended: AcpEnded, finished: FinishedRun) -> AgentReport:
     reason = ended.reason or _REASONS.get(ended.how, "it failed")
     remedy = _REMEDIES.get(ended.how, "")
@@ -233,7 +237,8 @@ def _unsuccessful(ended: AcpEnded, finished: FinishedRun) -> AgentReport:
     if ended.how is How.EXITED:
         return _of_exit(ended, finished)
     if ended.how is How.ERROR:  # the text of the error says whether another try may help
-        meaning = meaning_of(Trouble(reason), _REMEDIES[How.SIGN_IN], finished.ended_at_s)
+        said = reason.removeprefix(_RPC_INTERNAL)
+        meaning = meaning_of(Trouble(said), _REMEDIES[How.SIGN_IN], finished.ended_at_s)
         return AgentReport("", meaning.ending, reason, meaning.retry_at_s, remedy=meaning.remedy)
     return msgspec.structs.replace(_failed(reason), remedy=remedy)
 
