@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.cage.level import Level
+from phasegate.cage.probe import holding
 from phasegate.checks.registry_access import credentials_in, person_access, plain_access
 from phasegate.engine.phase_checks import check_merge, run_commands
 from support.dispatch_project import SLUG, DispatchProject, approves, make_project, package, turn
@@ -117,6 +119,7 @@ LOOK = "env; cat $PIP_CONFIG_FILE $NPM_CONFIG_USERCONFIG; grep -rsh canary- /tmp
 
 
 @pytest.mark.demand("R4.d")
+@pytest.mark.skipif(not holding(Level.OFFLINE).holds, reason="not enforceable here: there is no sandbox")
 def test_no_credential_reaches_a_command_that_runs_an_agents_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
