@@ -74,6 +74,14 @@ def test_a_narrow_terminal_gets_as_much_of_the_line_as_fits(tmp_path: Path, open
     assert max(map(len, drawn)) == 29
 
 
+def test_the_line_shows_what_an_agent_did_last(tmp_path: Path, opened: list[pexpect.spawn[str]]) -> None:
+    terminal = start(two_agents_two_rounds(tmp_path, script=f"echo 'I read the plan'\n{HANGS}"), columns=120)
+    opened.append(terminal)
+    terminal.expect(r"implement by actor \(agent 0\), actor \(agent 1\)  0:\d\d  I read the plan")
+    terminal.sendintr()
+    terminal.expect(pexpect.EOF)
+
+
 def test_ctrl_c_ends_the_agents_and_leaves_the_terminal_as_it_was(
     tmp_path: Path, opened: list[pexpect.spawn[str]]
 ) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPlaces, make_envelope
-from phasegate.agents.port import AgentConfig, AgentTask, FinishedRun, Harness, Usage
+from phasegate.agents.port import AgentConfig, AgentEvent, AgentTask, FinishedRun, Harness, Usage
 from phasegate.agents.request_spool import RequestSpool
 from phasegate.agents.sign_in import lent
 from phasegate.agents.table import harness_of
@@ -22,7 +22,7 @@ from phasegate.cage.sweep import end_tagged
 from phasegate.config.settings import Sandbox
 from phasegate.engine.admission import Admitted, CapReached
 from phasegate.engine.job_end import Assigned, Ended, judged, strayed
-from phasegate.engine.live import LiveTrail, used
+from phasegate.engine.live import LiveTrail, shown_live, used
 from phasegate.engine.ports import TrailSink, stamp
 from phasegate.engine.project import Project
 from phasegate.prompts.assemble import PromptRequest, assemble
@@ -77,14 +77,24 @@ def run_job(
         with spool.serving(admitted.answer):
             cage = Job(request)
             announce(cage)  # whoever started this may stop it from another thread
-            note = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, project.now(), done))
-            report, finished = run_agent(cage, harness.reading(task, cage), note)
+            report, finished = run_agent(cage, harness.reading(task, cage), _listener(project, trails, assigned))
+    project.activities.pop(assigned.job, None)
     _empty(folder)
     ended = judged(assigned, report, finished, admitted.has_a_stand_in, project.clock.time_s(), admitted.limits_before)
     if watch is not None and (changed := watch.changes()):
         ended = strayed(ended, changed)
     seal = _note_end(project, trails, assigned, ended)
     return ended._replace(rows=(_ended_row(project, admitted.row, ended, prompt), trail_sealed(seal)))
+
+
+def _listener(project: Project, trails: TrailSink, assigned: Assigned) -> Callable[[AgentEvent], None]:
+    trail = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, project.now(), done))
+
+    def hear(event: AgentEvent) -> None:
+        shown_live(project.activities, assigned.job, event)
+        trail(event)
+
+    return hear
 
 
 def _not_started(

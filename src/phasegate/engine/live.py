@@ -1,10 +1,11 @@
-"""What an agent reports while it runs, noted in its trail as such: reported, not seen."""
+"""What an agent reports while it runs: noted in its trail as reported, not seen, and shown to who watches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 
 from phasegate.agents.port import AgentEvent, EventKind, Usage
+from phasegate.rules.activity import Activity, acted, counted, spoke
 from phasegate.rules.trail import Action, Done, Source, Value
 
 MOST_NOTED = 2_000  # of one job: the log has all of it, the trail is for reading
@@ -28,6 +29,26 @@ class LiveTrail:
             text = f"more than {MOST_NOTED} actions: the rest is in the log only"
             done = Done("phasegate", Action.NOTICE, Source.OBSERVED, {"text": text})
         self._note(done)
+
+
+def shown_live(activities: MutableMapping[str, Activity], job: str, event: AgentEvent) -> None:
+    """Keep what a job did last. The job that was heard last comes last."""
+    activities[job] = after_event(activities.pop(job, Activity()), event)
+
+
+def after_event(before: Activity, event: AgentEvent) -> Activity:
+    match event.kind:
+        case EventKind.TEXT:
+            return spoke(before, event.text)
+        case EventKind.FILE:
+            return acted(before, f"{'delete' if event.removed else 'write'} {event.path}")
+        case EventKind.COMMAND:
+            return acted(before, f"$ {event.text}")
+        case EventKind.TOOL:
+            return acted(before, f"{event.text} {event.path}")
+        case EventKind.USAGE if event.usage is not None:
+            return counted(before, event.usage.input_tokens + event.usage.output_tokens)
+    return before
 
 
 def noted(actor: str, event: AgentEvent) -> Done | None:

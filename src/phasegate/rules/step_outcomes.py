@@ -177,7 +177,7 @@ def _after_gate(feature: Feature, event: GateChecked) -> Feature:
     result = judged(feature, event)
     limit = feature.limits.revisions if feature.phase.work is Work.PLANNING or feature.can_mend else 1
     workflow = _sure(lifecycle.apply_gate(feature.workflow, result, limit))
-    findings = "\n\n".join(part for part in (feature.report, event.findings, *result.reasons) if part)
+    findings = "\n\n".join(part for part in (event.findings, feature.report, *result.reasons) if part)
     remedy = "read the findings, decide, then resolve" if workflow.stage is Stage.BLOCKED else ""
     return changed(feature, workflow=workflow, todo=(), findings=findings, remediation=remedy)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from phasegate.rules import package_run
+from phasegate.rules.answer_words import Verdict
 from phasegate.rules.decide import decide, take
 from phasegate.rules.feature_events import (
     Advanced,
@@ -104,8 +105,8 @@ def _line(before: Feature | None, event: Happened, after: Feature) -> str:  # no
         case Ran(results):
             told = (f"{name} {'passed' if passed else 'FAILED'}" for name, passed in results.items())
             return f"{phase}: {', '.join(told) or 'no command to run'}"
-        case GateChecked():
-            return _gate_line(before, after)
+        case GateChecked(_, _, found):
+            return _gate_line(before, after, found)
         case Retried():
             return f"{phase}: round {workflow.round} begins"
         case Merged(commit):
@@ -122,11 +123,15 @@ def _line(before: Feature | None, event: Happened, after: Feature) -> str:  # no
             return ""
 
 
-def _gate_line(before: Feature | None, after: Feature) -> str:
+def _gate_line(before: Feature | None, after: Feature, found: str) -> str:
+    """A failed gate is told with what the agent of the next round is told: our finding, else the critic's words."""
     passed = after.workflow.stage is Stage.GATE_PASSED
     phase = (before or after).workflow.phase
-    reasons = "" if passed else f": {_short(after.workflow.reason)}"
-    return f"{gate_name(phase)} {(GateOutcome.PASSED if passed else GateOutcome.FAILED).upper()}{reasons}"
+    if passed:
+        return f"{gate_name(phase)} {GateOutcome.PASSED.upper()}"
+    finding = found or (after.report if after.verdict is not Verdict.PASS else "")
+    reasons = "; ".join(_short(text) for text in (after.workflow.reason, finding) if text)
+    return f"{gate_name(phase)} {GateOutcome.FAILED.upper()}: {reasons}"
 
 
 def tell_package(package: str, event: package_run.PackageHappened) -> str:
@@ -199,7 +204,9 @@ def _findings(feature: Feature) -> Iterator[str]:
 def open_findings(feature: Feature) -> str:
     """The findings that a person has to decide on: behind a passed gate something else is in the way."""
     workflow = feature.workflow
-    return feature.report if workflow.stage is Stage.BLOCKED and workflow.blocked_at is Stage.WORKING else ""
+    if workflow.stage is not Stage.BLOCKED or workflow.blocked_at is not Stage.WORKING:
+        return ""
+    return feature.report if feature.todo else feature.findings  # a gate that was judged has added its own
 
 
 def allowed_orders(feature: Feature) -> tuple[str, ...]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from phasegate.agents.port import AgentEvent, EventKind, Usage
-from phasegate.engine.live import LONGEST_TEXT, MOST_NOTED, LiveTrail, noted, used
+from phasegate.engine.live import LONGEST_TEXT, MOST_NOTED, LiveTrail, noted, shown_live, used
+from phasegate.rules.activity import LONGEST_LINE, Activity
 from phasegate.rules.trail import Action, Done, Source
 
 
@@ -46,3 +49,41 @@ def test_usage_is_noted_once_as_the_agent_says() -> None:
     entry = used("agent:x", Usage(10, 4, 2, 0.5))
     assert (entry.action, entry.source) == (Action.USAGE, Source.REPORTED)
     assert dict(entry.fields) == {"input_tokens": 10, "cached_input_tokens": 4, "output_tokens": 2, "cost_usd": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("events", "line"),
+    [
+        ([], ""),
+        ([AgentEvent(EventKind.FILE, path="src/a.py")], "write src/a.py"),
+        ([AgentEvent(EventKind.FILE, path="src/a.py", removed=True)], "delete src/a.py"),
+        ([AgentEvent(EventKind.COMMAND, "make\n  test")], "$ make test"),
+        ([AgentEvent(EventKind.TOOL, "Read", "c.py")], "Read c.py"),
+        ([AgentEvent(EventKind.TEXT, "One.\nTwo is "), AgentEvent(EventKind.TEXT, "longer.\n\n")], "Two is longer."),
+        (
+            [AgentEvent(EventKind.TEXT, "Done."), AgentEvent(EventKind.USAGE, usage=Usage(12_000, 0, 345))],
+            "Done.  12.3k tokens",
+        ),
+        ([AgentEvent(EventKind.COMMAND, "ls"), AgentEvent(EventKind.NOTICE, "a warning")], "$ ls"),
+    ],
+)
+def test_what_an_agent_did_last_is_one_line_with_its_tokens(events: list[AgentEvent], line: str) -> None:
+    activities: dict[str, Activity] = {}
+    for event in events:
+        shown_live(activities, "job", event)
+    assert activities.get("job", Activity()).line == line
+
+
+def test_a_long_message_takes_no_more_than_a_line() -> None:
+    activities: dict[str, Activity] = {}
+    for _ in range(1_000):
+        shown_live(activities, "job", AgentEvent(EventKind.TEXT, "x" * 1_000))
+    assert len(activities["job"].line) == LONGEST_LINE
+    assert len(activities["job"].message) < 1_000
+
+
+def test_the_job_that_was_heard_last_comes_last() -> None:
+    activities: dict[str, Activity] = {}
+    for job in ("a", "b", "a"):
+        shown_live(activities, job, AgentEvent(EventKind.COMMAND, job))
+    assert [*activities] == ["b", "a"]

@@ -32,10 +32,11 @@ from phasegate.rules.feature_events import (
     Written,
 )
 from phasegate.rules.feature_state import Feature
+from phasegate.rules.lifecycle import Stage
 from phasegate.rules.next_steps import next_steps
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import Work
-from phasegate.rules.telling import Told, tell
+from phasegate.rules.telling import Told, open_findings, standing_lines, tell
 from phasegate.rules.work_package import State
 
 PLAN = (PhasePlan("01-requirements", Work.PLANNING, ("spec.md",)),)
@@ -90,6 +91,30 @@ def test_each_event_of_the_lifecycle_is_told_with_one_block_and_no_other_is() ->
 def test_a_gate_that_stops_for_a_person_is_one_event_with_one_block() -> None:
     *_, last = told(*WRITE, *judged(Verdict.REJECTED))
     assert last == Told("GATE-01 FAILED: the verdict is REJECTED", of("blocker"))
+
+
+def criticised(verdict: Verdict, text: str, found: str = "") -> tuple[Happened, ...]:
+    ended = JobEnded("j2", End.DONE, verdict=verdict, text=text)
+    checked = GateChecked(("spec.md",), {"plan of tasks": not found}, found)
+    return JobStarted("j2", "challenge", "bob"), ended, checked
+
+
+def test_a_failed_gate_is_told_with_the_finding_that_the_agent_gets_and_not_with_a_pass() -> None:
+    *_, last = told(*WRITE, *criticised(Verdict.PASS, "All good. PASS", "tasks.md, line 3: no id"))
+    assert last.line == "GATE-01 FAILED: plan of tasks failed; tasks.md, line 3: no id"
+    *_, last = told(*WRITE, *criticised(Verdict.NEEDS_REVISION, "The login has no test."))
+    assert last.line == "GATE-01 FAILED: the verdict is NEEDS_REVISION; The login has no test."
+
+
+def test_a_plan_that_is_wrong_to_the_last_round_is_shown_to_the_person_who_must_decide() -> None:
+    feature: Feature | None = None
+    wrong = (*WRITE, *criticised(Verdict.PASS, "All good.", "tasks.md, line 3: no id"))
+    for event in (STARTED, *wrong, Retried(), *wrong, Retried(), *wrong):
+        feature = apply(feature, event)
+    assert feature is not None
+    assert feature.workflow.stage is Stage.BLOCKED
+    assert open_findings(feature).startswith("tasks.md, line 3: no id")
+    assert any("tasks.md, line 3: no id" in line for line in standing_lines(feature))
 
 
 @pytest.mark.demand("N7.e")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from phasegate.engine.dispatch import PackageReport, Progress, Stopped
 from phasegate.engine.dispatch import dispatch as carry
 from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project, opened_store
+from phasegate.rules.activity import Activity
 
 
 @click.command()
@@ -41,7 +43,7 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
     with opened_store(project) as store:
         one = find_package(store, work_package, feature)
         teller = Teller()
-        shown = _Progressing(teller.live)
+        shown = _Progressing(teller.live, project.activities)
         with remarks_to(teller), kept_up_to_date(teller.live, shown.lines), interruptible(project):
             by = project.ordered_at("cli")
             report = carry(project, store, one, agent=agent, say=teller.say, show=shown, by=by)
@@ -53,10 +55,10 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
 
 
 class _Progressing:
-    """What is going on, in a line. The clock counts from the beginning of a step."""
+    """What is going on, in a line. The clock counts from the beginning of a step; then what an agent did last."""
 
-    def __init__(self, live: LiveLines) -> None:
-        self._live = live
+    def __init__(self, live: LiveLines, activities: Mapping[str, Activity]) -> None:
+        self._live, self._activities = live, activities
         self._now: Progress | None = None
         self._since_s = 0.0
 
@@ -72,7 +74,15 @@ class _Progressing:
             return []
         who = f" by {', '.join(now.agents)}" if now.agents else ""
         passed = clock(time.monotonic() - self._since_s)
-        return [f"{now.package}  {now.state}  round {now.round}/{now.rounds}  {now.step}{who}  {passed}"]
+        return [f"{now.package}  {now.state}  round {now.round}/{now.rounds}  {now.step}{who}  {passed}{self._doing()}"]
+
+    def _doing(self) -> str:
+        """Of several agents, the one that was heard last; the tokens are those of all that are at work."""
+        of_jobs = [*self._activities.values()]
+        if not of_jobs:
+            return ""
+        line = of_jobs[-1]._replace(tokens=sum(one.tokens for one in of_jobs)).line
+        return f"  {line}" if line else ""
 
 
 def _shown(report: PackageReport) -> str:

@@ -151,7 +151,7 @@ def carry_on(
     project: Project, store: Store, slug: str, wishes: Wishes, as_json: bool, *, from_start: bool = False
 ) -> int:
     """Drive a feature and tell what happens."""
-    teller = Teller(quiet=as_json)
+    teller = Teller(quiet=as_json, activities=project.activities)
     if from_start and not as_json:
         begun = read_feature(store, slug)
         assert begun is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Lock
@@ -13,6 +13,7 @@ from phasegate.doors.cli.live_lines import LiveLines, clock
 from phasegate.doors.cli.render import printable
 from phasegate.engine.views import Job
 from phasegate.engine.watching import Follower, StreamEvent
+from phasegate.rules.activity import Activity
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.work_package import State
 from phasegate.rules.workflow import resolve_display_name
@@ -23,9 +24,10 @@ _MOST_JOBS = 8
 class Teller:
     """Prints what happens. A block is held back until it is known whether something follows it."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, activities: Mapping[str, Activity] | None = None) -> None:
         self._block = ""
         self._quiet = quiet
+        self._activities = {} if activities is None else activities
         self._began = datetime.now(UTC)
         self._warned: set[str] = set()
         self._lock = Lock()
@@ -54,7 +56,7 @@ class Teller:
     def look(self, follower: Follower) -> None:
         """Bring the live lines up to date, where there are any."""
         if not self._quiet and follower.feature is not None:
-            self.live.draw([*_going_on(follower.feature, [*follower.at_work.values()], self._began)])
+            self.live.draw([*_going_on(follower.feature, [*follower.at_work.values()], self._activities, self._began)])
 
     def end(self, lines: tuple[str, ...] = ()) -> None:
         """Say where things stand, then the last block."""
@@ -69,8 +71,10 @@ class Teller:
             self._block = ""
 
 
-def _going_on(feature: Feature, jobs: Sequence[Job], began: datetime) -> Iterator[str]:
-    """Phase, packages, what each agent does, and for how long."""
+def _going_on(
+    feature: Feature, jobs: Sequence[Job], activities: Mapping[str, Activity], began: datetime
+) -> Iterator[str]:
+    """Phase, packages, what each agent does, for how long, and what it did last."""
     workflow, now = feature.workflow, datetime.now(UTC)
     place = f"{resolve_display_name(workflow.phase)} ({workflow.index + 1}/{len(workflow.phases)})"
     yield f"{workflow.feature}  {place}  round {workflow.round}  {clock((now - began).total_seconds())}"
@@ -79,7 +83,8 @@ def _going_on(feature: Feature, jobs: Sequence[Job], began: datetime) -> Iterato
         yield "  packages: " + "  ".join(f"{state} {counts[state]}" for state in State if counts[state])
     for job in jobs[:_MOST_JOBS]:
         passed = clock((now - datetime.fromisoformat(job.started)).total_seconds())
-        yield f"  {job.wp or workflow.phase}  {job.phase} by {job.agent}  {passed}"
+        doing = activities.get(job.id, Activity()).line
+        yield f"  {job.wp or workflow.phase}  {job.phase} by {job.agent}  {passed}" + (f"  {doing}" if doing else "")
     if len(jobs) > _MOST_JOBS:
         yield f"  and {len(jobs) - _MOST_JOBS} more"
 

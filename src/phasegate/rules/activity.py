@@ -1,0 +1,52 @@
+"""What an agent did last and has used so far, in one short line for people who watch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LONGEST_LINE = 80
+_KEPT_OF_MESSAGE = 400
+
+
+class Activity(NamedTuple):
+    """The last file, command or message of a run, and the tokens that it reports so far."""
+
+    last: str = ""
+    tokens: int = 0
+    message: str = ""  # the end of the message in hand: some programs send it in pieces
+
+    @property
+    def line(self) -> str:
+        """Both as one line; empty before the first sign."""
+        used = f"{short_count(self.tokens)} tokens" if self.tokens else ""
+        return "  ".join(part for part in (self.last, used) if part)
+
+
+def acted(before: Activity, what: str) -> Activity:
+    """A file was changed, a command or another tool was called."""
+    return before._replace(last=_one_line(what), message="")
+
+
+def spoke(before: Activity, text: str) -> Activity:
+    """The agent said something, or a piece of it: its last line is shown."""
+    message = f"{before.message}{text}"[-_KEPT_OF_MESSAGE:]
+    lines = [line for line in message.splitlines() if line.strip()]
+    return before._replace(last=_one_line(lines[-1]) if lines else before.last, message=message)
+
+
+def counted(before: Activity, tokens: int) -> Activity:
+    """All the tokens that the run has used so far."""
+    return before._replace(tokens=tokens)
+
+
+def short_count(number: int) -> str:
+    """A count as people read it at a glance: 950, 12.3k, 4.1M."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if number >= size:
+            return f"{number / size:.1f}{unit}"
+    return str(number)
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 3]}..."
