@@ -21,6 +21,7 @@ from phasegate.rules.scope import Scope
 from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import WorkPackage
 
+ANSWER = "answer.txt"  # in the folder of a job: the last words of its agent
 MOST_NAMED = 20
 LONGEST_REASON = 10_000
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.engine.claims import CLAIMED, FALSE
+from phasegate.engine.job_end import ANSWER
 from phasegate.engine.watching import Follower, StreamEvent
 from phasegate.errors import StateConflict
 from phasegate.record.location import Location
@@ -37,6 +38,7 @@ class JobView(NamedTuple):
     row: Job | None = None  # None where the store does not know it
     prompt: KeptFile | None = None
     logs: tuple[KeptFile, ...] = ()
+    answer: KeptFile | None = None  # its last words
     base: str = ""  # with `commit`: git diff BASE COMMIT shows its work
     commit: str = ""
     claimed: object = None  # what it says that it did
@@ -53,7 +55,8 @@ def job_view(location: Location, job: str, feature: str | None = None) -> JobVie
     (slug, id_), entries = read_job(location, job, feature)
     folder = location.jobs / id_
     logs = tuple(kept for name in ("stdout.log", "stderr.log") if (kept := _kept(location, folder / name)))
-    view = JobView(slug, id_, entries=tuple(entries), prompt=_kept(location, folder / "prompt.xml"), logs=logs)
+    prompt, said = (_kept(location, folder / name) for name in ("prompt.xml", ANSWER))
+    view = JobView(slug, id_, entries=tuple(entries), prompt=prompt, logs=logs, answer=said)
     try:
         reader = read_store(location)
     except StateConflict:
@@ -65,7 +68,7 @@ def job_view(location: Location, job: str, feature: str | None = None) -> JobVie
         events = [*Follower(reader, slug, after=0).events()]
         base, commit = _commits(events, row)
         claimed, falsely = _claims(reader, slug, id_)
-    seen = _evidence(location, row)
+    seen = evidence_of(location, row)
     return view._replace(row=row, base=base, commit=commit, claimed=claimed, claimed_falsely=falsely, evidence=seen)
 
 
@@ -115,7 +118,8 @@ def _claims(reader: Reader, slug: str, job: str) -> tuple[object, tuple[object, 
     return claimed, falsely
 
 
-def _evidence(location: Location, job: Job) -> str:
+def evidence_of(location: Location, job: Job) -> str:
+    """What our own checks found in the round of a job; empty where none ran."""
     path = location.folder / "evidence" / job.feature / f"{job.wp}-{job.round}.md"
     if not job.wp or not path.is_file():
         return ""

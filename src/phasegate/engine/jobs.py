@@ -21,7 +21,7 @@ from phasegate.cage.request import Request
 from phasegate.cage.sweep import end_tagged
 from phasegate.config.settings import Sandbox
 from phasegate.engine.admission import Admitted, CapReached
-from phasegate.engine.job_end import Assigned, Ended, judged, strayed
+from phasegate.engine.job_end import ANSWER, Assigned, Ended, judged, strayed
 from phasegate.engine.live import LiveTrail, shown_live, used
 from phasegate.engine.ports import TrailSink, stamp
 from phasegate.engine.project import Project
@@ -80,6 +80,7 @@ def run_job(
             report, finished = run_agent(cage, harness.reading(task, cage), _listener(project, trails, assigned))
     project.activities.pop(assigned.job, None)
     _empty(folder)
+    (folder / ANSWER).write_text(report.answer, encoding="utf-8", errors="replace")
     ended = judged(assigned, report, finished, admitted.has_a_stand_in, project.clock.time_s(), admitted.limits_before)
     if watch is not None and (changed := watch.changes()):
         ended = strayed(ended, changed)

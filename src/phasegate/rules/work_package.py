@@ -141,6 +141,11 @@ def slug_is_safe(slug: str) -> bool:
     return _SLUG.fullmatch(slug) is not None and len(slug) <= 100
 
 
+def is_package_id(text: str) -> bool:
+    """Whether a text is an id such as WP01."""
+    return _PACKAGE_ID.fullmatch(text) is not None
+
+
 def is_requirement_id(text: str) -> bool:
     """Whether a text is an id such as FR-AUTH-001."""
     return _REQUIREMENT_ID.fullmatch(text) is not None

@@ -75,6 +75,11 @@ def split_key(key: str) -> tuple[str, str]:
     return number, name
 
 
+def is_phase_named(key: str, text: str) -> bool:
+    """Whether a person means this phase: by its key, its number or its name."""
+    return text.lower() in (key, *split_key(key))
+
+
 def resolve_display_name(key: str) -> str:
     """The name that people see: `02-impact-analysis` -> `Phase 02 - Impact Analysis`."""
     number, name = split_key(key)

@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "retry": ("workflow", "retry", "Start another round of the phase after a failed gate."),
     "run": ("running", "run", "Start a workflow, or continue one, until it needs you."),
     "scope": ("scope", "scope", "Record an exception to the file scope of a work package."),
+    "show": ("show", "show_subject", "Show a package, a phase or a job: its diff, prompt, log, answer, evidence."),
     "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
     "start": ("running", "start", "Start a workflow without running anything yet."),
     "status": ("status", "status", "Show where things stand."),
@@ -58,7 +59,7 @@ COMPLETING = "_PHASEGATE_COMPLETE"  # set by the script of `completion`
 SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch"),
-    "Look": ("next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
+    "Look": ("show", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
     "Set up": ("check", "agents", "config", "hook", "scope", "completion"),
 }
 TOOLS = "Tools for those who write prompts, specifications and agents"

@@ -1,0 +1,127 @@
+"""`phasegate show`: everything that is kept of a package, a phase or a job, in one step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+import click
+
+from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.live_lines import clock
+from phasegate.doors.cli.offering import offering, package_ids
+from phasegate.doors.cli.render import current_folder, json_option, printable, show
+from phasegate.engine.job_view import JobView
+from phasegate.engine.project import open_project
+from phasegate.engine.subject_view import KeptPart, PartKind, Subject, find_subject, part_of
+from phasegate.engine.views import Job, need_reader
+from phasegate.rules.visible_text import visible
+
+_PARTS = {
+    PartKind.DIFF: "What was changed.",
+    PartKind.PROMPT: "What its newest agent was told.",
+    PartKind.LOG: "What its newest agent wrote while it ran.",
+    PartKind.ANSWER: "The last words of its newest agent.",
+    PartKind.EVIDENCE: "What our own checks found.",
+}
+_SHORT_ID = 8
+
+
+def _part_options(command: click.Command) -> click.Command:
+    options = [click.Option([f"--{kind}", "part"], flag_value=str(kind), help=text) for kind, text in _PARTS.items()]
+    command.params[1:1] = options
+    return command
+
+
+@_part_options
+@click.command("show")
+@click.argument("subject", metavar="WPnn|PHASE|JOB", shell_complete=offering(package_ids))
+@feature_option
+@json_option
+def show_subject(subject: str, part: str | None, feature: str | None, as_json: bool) -> None:
+    """Show a package, a phase or a job: where it stands and which agents worked on it, or one thing that is kept of it.
+
+    A phase is named by its key, its number or its name; a job by the beginning of its id. Into a pipe or a file a part
+    goes as it is; on a terminal its control characters are made visible.
+
+    \b
+    Examples:
+      phasegate show WP01
+      phasegate show WP01 --diff
+      phasegate show design --answer
+      phasegate show 3a6b8c9d --prompt
+    """
+    project = open_project(current_folder())
+    with need_reader(str(project.root)) as reader:
+        found = find_subject(project, reader, subject, feature)
+        if part is None:
+            show(found, "\n".join(map(printable, _lines(found))), as_json)
+            return
+        kept = part_of(project, reader, found, PartKind(part))
+    if as_json:
+        show(kept, "", as_json)
+    else:
+        _print(kept)
+
+
+def _print(part: KeptPart) -> None:
+    text = visible(part.text, keep="\n\t") if sys.stdout.isatty() else part.text
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+    sys.stdout.flush()
+
+
+def _lines(found: Subject) -> Iterator[str]:
+    if found.package is not None:
+        card = found.package
+        yield f"{card.feature}  {card.id}  {card.state}  {card.title}"
+        yield from _told("waits for", ", ".join(card.waits_for or ()))
+        yield from _told("why", card.reason)
+        yield from _told("what to do", card.remediation)
+    elif found.phase is not None:
+        yield f"{found.feature}  {found.phase.name}  {found.phase.status}"
+        for check in found.phase.rounds:
+            why = f": {'; '.join(check.reasons)}" if check.reasons else ""
+            yield f"  {found.phase.gate} round {check.round}: {check.outcome}{why}"
+    elif found.job is not None:
+        yield f"{found.feature}  job {found.name}"
+        yield from _about(found.job)
+    yield from _jobs(found)
+    yield f"  more: phasegate show {_name(found)} {' | '.join(f'--{kind}' for kind in PartKind)}{_of(found)}"
+
+
+def _told(name: str, text: str) -> Iterator[str]:
+    if text:
+        yield f"  {name}: {text}"
+
+
+def _about(view: JobView) -> Iterator[str]:
+    if view.row is not None:
+        yield f"  {view.row.wp or view.row.workflow_phase}, {view.row.started} to {view.row.ended or 'now'}"
+    yield from (f"  false claim: {claim}" for claim in view.claimed_falsely)
+    for kept in (view.prompt, *view.logs, view.answer):
+        if kept is not None:
+            yield f"  {kept.path}  {kept.bytes} bytes"
+
+
+def _jobs(found: Subject) -> Iterable[str]:
+    for job in found.jobs:
+        yield f"  round {job.round}  {job.phase:<9}  {job.agent}  {job.outcome or 'running'}  {_took(job)}  {_id(job)}"
+
+
+def _took(job: Job) -> str:
+    if not job.ended:
+        return "-"
+    return clock((datetime.fromisoformat(job.ended) - datetime.fromisoformat(job.started)).total_seconds())
+
+
+def _id(job: Job) -> str:
+    return f"job {job.id[:_SHORT_ID]}"
+
+
+def _name(found: Subject) -> str:
+    return found.name[:_SHORT_ID] if found.job is not None else found.name
+
+
+def _of(found: Subject) -> str:
+    return f" --feature {found.feature}" if found.job is None else ""
