@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from support.dispatch_project import approves, implements, make_project
+from support.dispatch_project import approves, implements, make_project, package
 from support.feature_project import SLUG, FeatureProject, make_feature_project
+from support.quick_dispatch import ECHO
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +84,57 @@ def test_a_package_that_nobody_began_has_no_prompt_yet(tmp_path: Path) -> None:
     project.play(implements("src/login.ts"), approves())
     assert project.command("dispatch", "WP01").code == 0
     assert "+export const done" in project.command("show", "WP01", "--diff").stdout
+
+
+# A program that speaks as Claude Code does, and waits in the middle until a file is there.
+WAITING = """
+import json, os, pathlib, sys, time
+sys.stdin.read()
+def say(**event): print(json.dumps(event), flush=True)
+def part(**part): say(type="assistant", message={"content": [part]})
+part(type="text", text="I write the form.")
+part(type="tool_use", name="Write", input={"file_path": os.getcwd() + "/src/login.ts"})
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+part(type="tool_use", name="Bash", input={"command": "make test"})
+say(type="user", message={"content": [{"type": "tool_result", "content": "1\\n2\\n3\\n4\\n5"}]})
+used = {"input_tokens": 1500, "output_tokens": 20}
+say(type="result", subtype="success", is_error=False, result="No result.", usage=used)
+"""
+
+
+def test_a_log_is_a_transcript_and_is_followed_while_the_agent_works(tmp_path: Path) -> None:
+    program, go = tmp_path / "claude.py", tmp_path / "go"
+    program.write_text(WAITING)
+    command = json.dumps(["python3", str(program), str(go)])
+    harness = f'harness = "claude_code"\ncommand = {command}\nmax_retries = 0\ntimeout_s = 60'
+    project = make_project(tmp_path, {"WP01": package(test=ECHO)}, harness=harness, run='sandbox = "none"')
+    phasegate = [sys.executable, "-m", "phasegate"]
+    with subprocess.Popen([*phasegate, "dispatch", "WP01"], cwd=project.root, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        assert any("implement by actor" in line for line in run.stderr)
+        followed = [*phasegate, "show", "WP01", "--log", "--follow"]
+        with subprocess.Popen(followed, cwd=project.root, stdout=subprocess.PIPE, text=True) as show:
+            assert show.stdout is not None
+            live = [show.stdout.readline() for _ in range(2)]
+            assert live == ["I write the form.\n", "> write src/login.ts\n"]
+            go.touch()
+            rest = show.stdout.read().splitlines()
+        assert show.returncode == 0
+        assert rest == [
+            "> $ make test",
+            "  | 1",
+            "  | 2",
+            "  | 3",
+            "  | ... 2 more lines",
+            "= 1.5k tokens read, 20 written",
+        ]
+        run.communicate(timeout=60)
+    assert "> write src/login.ts" in project.command("show", project.jobs()[0].id, "--log").stdout
+
+
+def test_following_anything_but_a_log_is_refused(carried: FeatureProject) -> None:
+    for more in (("--prompt",), (), ("--log", "--json")):
+        done = carried.command("show", "WP01", "--follow", *more)
+        assert (done.code, done.stdout) == (2, "")
+        assert "--follow goes with --log" in done.stderr

@@ -186,7 +186,7 @@ class AcpReading:
         self._length += len(line.text)
         if self._length <= MOST_ANSWER:
             self._parts.append(line.text)
-        return AgentEvent(EventKind.TEXT, line.text)
+        return AgentEvent(EventKind.TEXT, line.text, is_piece=True)
 
     def _used(self, line: Used) -> AgentEvent:
         """Tokens come with the end of the turn, the cost before it and then again."""

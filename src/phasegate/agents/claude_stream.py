@@ -12,7 +12,7 @@ from phasegate.agents.api_error import Trouble
 from phasegate.agents.port import AgentEvent, EventKind, Usage
 from phasegate.agents.stream_line import LineReader, count
 from phasegate.agents.stream_state import StreamState
-from phasegate.agents.tool_use import ToolInput, notice, tool_use
+from phasegate.agents.tool_use import ToolInput, notice, tool_result, tool_use
 
 PATIENCE_MS = 30_000  # a program that waits longer than this for its model is stopped: we wait better
 _USAGE_LIMIT = re.compile(r"Claude(?: AI)? usage limit reached\b")
@@ -189,6 +189,8 @@ class ClaudeStream:
         for part in message.content if isinstance(message.content, tuple) else ():
             if part.type == "tool_result" and part.is_error:
                 yield notice(str(part.content or "a tool failed")[:2_000], failed=True)
+            elif part.type == "tool_result":
+                yield from tool_result(part.content)
 
     def _system(self, event: ClaudeSystem) -> Iterable[AgentEvent]:
         self.state.version = event.claude_code_version or event.qwen_code_version or self.state.version

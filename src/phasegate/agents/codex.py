@@ -25,7 +25,7 @@ from phasegate.agents.port import (
 from phasegate.agents.program_launch import launch_of, model_option
 from phasegate.agents.stream_line import LineReader, count
 from phasegate.agents.stream_state import StreamState, report_of_stream
-from phasegate.agents.tool_use import file_change, notice
+from phasegate.agents.tool_use import file_change, notice, tool_result
 from phasegate.rules.harnesses import HarnessRow
 
 # Its own configuration is not read: the project's would need its trust, and the job's home has none.
@@ -65,6 +65,7 @@ class _CodexItem(msgspec.Struct, frozen=True):
     text: str | None = None
     message: str = ""
     command: str = ""
+    aggregated_output: object = None
     status: str = ""
     changes: tuple[_CodexChange, ...] = ()
     tool: str = ""
@@ -164,6 +165,7 @@ class _CodexReading:
             case "command_execution":
                 if failed:
                     yield notice(f"failed: {item.command}", failed=True)
+                yield from tool_result(item.aggregated_output, failed=failed)
             case "error":
                 yield notice(item.message, failed=True)
             case "reasoning":

@@ -26,7 +26,7 @@ from phasegate.agents.port import (
 from phasegate.agents.program_launch import ROUTES, launch_of, model_option, settings_file
 from phasegate.agents.stream_line import LineReader, count
 from phasegate.agents.stream_state import StreamState, report_of_stream
-from phasegate.agents.tool_use import ToolInput, notice, tool_use
+from phasegate.agents.tool_use import ToolInput, notice, tool_result, tool_use
 from phasegate.rules.harnesses import HarnessRow
 
 # It works in trusted folders only, and there it takes unset variables from `.gemini/.env`: so those that lead somewhere
@@ -125,6 +125,7 @@ class _GeminiErrorText(msgspec.Struct, frozen=True):
 class _GeminiToolResult(msgspec.Struct, frozen=True, tag="tool_result"):
     status: str = ""
     error: _GeminiErrorText | None = None
+    output: object = None
 
 
 class _GeminiError(msgspec.Struct, frozen=True, tag="error"):
@@ -163,7 +164,7 @@ class _GeminiReading:
                 return ()  # of another kind, or no line of the protocol
             case _GeminiMessage("assistant", content):
                 self._state.say(content)
-                return (AgentEvent(EventKind.TEXT, content),)
+                return (AgentEvent(EventKind.TEXT, content, is_piece=True),)
             case _GeminiMessage(role) if role != "user":
                 self._state.lose_text()
                 return ()
@@ -173,6 +174,8 @@ class _GeminiReading:
                 return (tool_use(name, parameters, self._checkout),)
             case _GeminiToolResult("error", error):
                 return (notice(error.message if error else "a tool failed", failed=True),)
+            case _GeminiToolResult(_, _, output):
+                return tool_result(output)
             case _GeminiError(message):
                 self._last_error = message
                 return (notice(message, failed=True),)

@@ -24,7 +24,7 @@ from phasegate.agents.port import (
 from phasegate.agents.program_launch import launch_of, model_option
 from phasegate.agents.stream_line import LineReader, count
 from phasegate.agents.stream_state import StreamState, report_of_stream
-from phasegate.agents.tool_use import ToolInput, notice, tool_use
+from phasegate.agents.tool_use import ToolInput, notice, tool_result, tool_use
 from phasegate.errors import ConfigError
 from phasegate.rules.harnesses import HarnessRow
 
@@ -88,6 +88,7 @@ class _OpenCodeTokens(msgspec.Struct, frozen=True):
 class _OpenCodeState(msgspec.Struct, frozen=True):
     status: str = ""
     input: ToolInput = ToolInput()
+    output: object = None
 
 
 class _OpenCodeSaid(msgspec.Struct, frozen=True):
@@ -165,7 +166,9 @@ class _OpenCodeReading:
                 return (AgentEvent(EventKind.TEXT, part.text),)
             case _OpenCodeToolUse(part):
                 self._state.get_on()
-                return (tool_use(part.tool, part.state.input, self._checkout, failed=part.state.status == "error"),)
+                failed = part.state.status == "error"
+                used = tool_use(part.tool, part.state.input, self._checkout, failed=failed)
+                return (used, *tool_result(part.state.output, failed=failed))
             case _OpenCodeStepFinish(part):
                 return self._finish(part)
             case _OpenCodeError(error):

@@ -113,6 +113,7 @@ class EventKind(StrEnum):
     TOOL = "tool"  # a tool that is neither a command nor a change of a file
     FILE = "file"  # a file was written or removed
     COMMAND = "command"
+    RESULT = "result"  # what a command or tool gave back
     USAGE = "usage"  # all that was used so far
     NOTICE = "notice"  # a retry, a refused permission, a warning
     END = "end"
@@ -126,6 +127,7 @@ class AgentEvent(msgspec.Struct, frozen=True):
     path: str = ""  # of a file
     removed: bool = False  # the file
     failed: bool = False
+    is_piece: bool = False  # of a message that goes on in the next event
     usage: Usage | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -43,6 +44,14 @@ def file_change(path: str, checkout: Path, *, removed: bool = False, failed: boo
 
 def notice(text: str, *, failed: bool = False) -> AgentEvent:
     return AgentEvent(EventKind.NOTICE, " ".join(text.split())[:SHOWN_AT_MOST], failed=failed)
+
+
+def tool_result(output: object, *, failed: bool = False) -> Iterator[AgentEvent]:
+    """What a tool gave back, where that is text or a list of texts; its form is the program's own business."""
+    parts = output if isinstance(output, list) else [output]
+    texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
+    if text := "\n".join(text for text in texts if isinstance(text, str) and text.strip()):
+        yield AgentEvent(EventKind.RESULT, text[:SHOWN_AT_MOST], failed=failed)
 
 
 def inside(path: str, checkout: Path) -> str:

@@ -211,6 +211,8 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
 
 def _note_start(project: Project, trails: TrailSink, assigned: Assigned, request: Request, prompt: Path) -> None:
     fields: dict[str, Value] = {
+        "harness": assigned.settings.harness,
+        "cwd": str(request.cwd),
         "argv": list(request.argv),
         "env": sorted(request.env),
         "level": str(request.level),

@@ -39,7 +39,7 @@ def shown_live(activities: MutableMapping[str, Activity], job: str, event: Agent
 def after_event(before: Activity, event: AgentEvent) -> Activity:
     match event.kind:
         case EventKind.TEXT:
-            return spoke(before, event.text)
+            return spoke(before, event.text if event.is_piece else f"{event.text}\n")
         case EventKind.FILE:
             return acted(before, f"{'delete' if event.removed else 'write'} {event.path}")
         case EventKind.COMMAND:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from phasegate.engine.feature_view import PhaseView, feature_view
-from phasegate.engine.job_log import log_text
+from phasegate.engine.job_log import Wait, log_lines, log_text
 from phasegate.engine.job_view import JobView, KeptFile, evidence_of, job_view
 from phasegate.engine.package_view import planned_cards
 from phasegate.engine.packages import beginnings
@@ -112,6 +112,11 @@ def part_of(project: Project, reader: Reader, subject: Subject, kind: PartKind) 
     return KeptPart(kind, subject.feature, subject.name, job, text)
 
 
+def followed_log(project: Project, subject: Subject, wait: Wait) -> Iterator[str]:
+    """The log of a subject's newest job, line by line until the job ends or `wait` says no."""
+    return log_lines(project, subject.job or _newest(project, subject), wait)
+
+
 def _newest(project: Project, subject: Subject) -> JobView:
     if not subject.jobs:
         raise ConfigError(f"no agent has worked on {subject.name} yet", "phasegate status")
@@ -120,7 +125,7 @@ def _newest(project: Project, subject: Subject) -> JobView:
 
 def _kept_text(project: Project, view: JobView, kind: PartKind) -> str:
     if kind is PartKind.LOG:
-        return log_text(project.location, view)
+        return log_text(project, view)
     kept: KeptFile | None = view.prompt if kind is PartKind.PROMPT else view.answer
     return (project.location.root / kept.path).read_text(encoding="utf-8", errors="replace") if kept else ""
 

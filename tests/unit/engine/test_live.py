@@ -59,7 +59,10 @@ def test_usage_is_noted_once_as_the_agent_says() -> None:
         ([AgentEvent(EventKind.FILE, path="src/a.py", removed=True)], "delete src/a.py"),
         ([AgentEvent(EventKind.COMMAND, "make\n  test")], "$ make test"),
         ([AgentEvent(EventKind.TOOL, "Read", "c.py")], "Read c.py"),
-        ([AgentEvent(EventKind.TEXT, "One.\nTwo is "), AgentEvent(EventKind.TEXT, "longer.\n\n")], "Two is longer."),
+        (
+            [AgentEvent(EventKind.TEXT, "One.\nTwo is ", is_piece=True), AgentEvent(EventKind.TEXT, "longer.\n\n")],
+            "Two is longer.",
+        ),
         (
             [AgentEvent(EventKind.TEXT, "Done."), AgentEvent(EventKind.USAGE, usage=Usage(12_000, 0, 345))],
             "Done.  12.3k tokens",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
@@ -14,18 +15,20 @@ from phasegate.doors.cli.offering import offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.engine.job_view import JobView
 from phasegate.engine.project import open_project
-from phasegate.engine.subject_view import KeptPart, PartKind, Subject, find_subject, part_of
+from phasegate.engine.subject_view import PartKind, Subject, find_subject, followed_log, part_of
 from phasegate.engine.views import Job, need_reader
+from phasegate.errors import ConfigError
 from phasegate.rules.visible_text import visible
 
 _PARTS = {
     PartKind.DIFF: "What was changed.",
     PartKind.PROMPT: "What its newest agent was told.",
-    PartKind.LOG: "What its newest agent wrote while it ran.",
+    PartKind.LOG: "What its newest agent said and did, as a transcript.",
     PartKind.ANSWER: "The last words of its newest agent.",
     PartKind.EVIDENCE: "What our own checks found.",
 }
 _SHORT_ID = 8
+_LOOK_EVERY_S = 0.3
 
 
 def _part_options(command: click.Command) -> click.Command:
@@ -37,36 +40,50 @@ def _part_options(command: click.Command) -> click.Command:
 @_part_options
 @click.command("show")
 @click.argument("subject", metavar="WPnn|PHASE|JOB", shell_complete=offering(package_ids))
+@click.option("--follow", is_flag=True, help="With --log: go on with what comes, until the agent has ended.")
 @feature_option
 @json_option
-def show_subject(subject: str, part: str | None, feature: str | None, as_json: bool) -> None:
+def show_subject(subject: str, part: str | None, follow: bool, feature: str | None, as_json: bool) -> None:
     """Show a package, a phase or a job: where it stands and which agents worked on it, or one thing that is kept of it.
 
     A phase is named by its key, its number or its name; a job by the beginning of its id. Into a pipe or a file a part
-    goes as it is; on a terminal its control characters are made visible.
+    goes as it is; on a terminal its control characters are made visible. In a log `>` marks what the agent did, `|`
+    what came back (folded), `!` a problem, `?` what is not in the program's protocol. `show JOB` names the whole files.
 
     \b
     Examples:
       phasegate show WP01
       phasegate show WP01 --diff
+      phasegate show WP01 --log --follow
       phasegate show design --answer
       phasegate show 3a6b8c9d --prompt
     """
+    if follow and (part != PartKind.LOG or as_json):
+        raise ConfigError("--follow goes with --log, and not with --json", f"phasegate show {subject} --log --follow")
     project = open_project(current_folder())
     with need_reader(str(project.root)) as reader:
         found = find_subject(project, reader, subject, feature)
         if part is None:
             show(found, "\n".join(map(printable, _lines(found))), as_json)
             return
+        if follow:
+            for line in followed_log(project, found, _a_moment_later):
+                _print(line)
+            return
         kept = part_of(project, reader, found, PartKind(part))
     if as_json:
         show(kept, "", as_json)
     else:
-        _print(kept)
+        _print(kept.text)
 
 
-def _print(part: KeptPart) -> None:
-    text = visible(part.text, keep="\n\t") if sys.stdout.isatty() else part.text
+def _a_moment_later() -> bool:
+    time.sleep(_LOOK_EVERY_S)
+    return True
+
+
+def _print(text: str) -> None:
+    text = visible(text, keep="\n\t") if sys.stdout.isatty() else text
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     sys.stdout.flush()
 
