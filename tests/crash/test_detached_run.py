@@ -93,6 +93,22 @@ def test_a_detached_run_that_is_refused_says_why(tmp_path: Path) -> None:
     assert "another process holds its lock" in refused.stderr
 
 
+def test_a_run_that_is_refused_with_the_feature_in_its_hands_says_so_where_it_was_started(tmp_path: Path) -> None:
+    run = make_feature_run(tmp_path)
+    run.play(*SCENARIO)
+    run.run("start", TYPE, DESCRIPTION)
+    settings = run.root / "phasegate.toml"
+    text = settings.read_text()
+    settings.write_text(text.replace('harness = "scripted"', 'harness = "command"\ncommand = ["./gone"]'))
+    refused = run.run("run", "--detach")
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert "ended at once (exit 2): phasegate: no agent can be started" in refused.stderr
+    settings.write_text(text)
+    begun = run.run("run", "--detach", "--step")  # the control
+    assert (begun.returncode, f"{SLUG} runs as process" in begun.stdout) == (0, True)
+    assert eventually(lambda: feature_holder(run.project.location.locks, SLUG) is None, within_s=240)
+
+
 def test_stop_never_signals_a_process_that_only_has_the_number_of_the_holder(tmp_path: Path) -> None:
     run = make_feature_run(tmp_path)
     run.run("start", TYPE, DESCRIPTION)

@@ -12,12 +12,16 @@ from typing import NamedTuple
 
 from phasegate.cage.detached import Detached, ask_to_end
 from phasegate.engine.driver import Wishes
+from phasegate.engine.feature_journal import HAPPENED
+from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.project import Project
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.record.holder import Holder, feature_holder, holders, is_alive
 from phasegate.record.location import Location
+from phasegate.record.reader import read_store
 
 LONGEST_START_S, LONGEST_END_S = 60.0, 120.0
+LONGEST_LOOK_S = 5.0  # a first step may take long, and a run that is refused is so before it
 LOOK_EVERY_S = 0.05
 _LAST_LINES = 5
 
@@ -40,7 +44,11 @@ class StopReport(NamedTuple):
 
 
 def start_detached(project: Project, feature: str, wishes: Wishes) -> DetachedRun:
-    """Carry a feature on in a process of its own, and come back as soon as that has the feature in hand."""
+    """Carry a feature on in a process of its own, and come back as soon as that has done something.
+
+    It may be refused with the feature already in its hands: its branch is gone, or nobody serves a role. That is told
+    here, where the person is, and not in a log alone.
+    """
     if (holder := feature_holder(project.location.locks, feature)) is not None:
         raise StateConflict(
             f"feature {feature} is already running: process {holder.pid} ({holder.command}) since {holder.since}",
@@ -51,7 +59,7 @@ def start_detached(project: Project, feature: str, wishes: Wishes) -> DetachedRu
     agent = ("--agent", wishes.agent) if wishes.agent else ()
     # -P: the repository's own files must not be taken for ours.
     argv = (sys.executable, "-P", "-m", "phasegate", "run", "--feature", feature, *given, *agent)
-    written = log.stat().st_size if log.exists() else 0
+    written, (known, _) = log.stat().st_size if log.exists() else 0, _progress(project.location, feature)
     try:
         process = Detached(argv, str(project.root), os.environ, str(log))
     except OSError as error:
@@ -59,12 +67,25 @@ def start_detached(project: Project, feature: str, wishes: Wishes) -> DetachedRu
     run = DetachedRun(feature, process.pid, str(log))
     until_s = time.monotonic() + LONGEST_START_S
     while time.monotonic() < until_s:
-        if (holder := feature_holder(project.location.locks, feature)) is not None and holder.pid == process.pid:
-            return run
         if (code := process.exit_status()) is not None:
             return _ended_at_once(run, code, written)
+        if _progress(project.location, feature, known)[1]:
+            return run
+        holder = feature_holder(project.location.locks, feature)
+        if holder is not None and holder.pid == process.pid:
+            until_s = min(until_s, time.monotonic() + LONGEST_LOOK_S)
         time.sleep(LOOK_EVERY_S)
     return run
+
+
+def _progress(location: Location, feature: str, after_seq: int = 0) -> tuple[int, bool]:
+    """The number of a feature's last event, and whether anything happened to it or its packages since another one."""
+    reader = read_store(location)
+    if reader is None:
+        return 0, False
+    with reader:
+        is_under_way = any(one.kind in (HAPPENED, OF_PACKAGE) for one in reader.events(feature, after_seq))
+        return reader.seq(feature), is_under_way
 
 
 def _ended_at_once(run: DetachedRun, code: int, written: int) -> DetachedRun:

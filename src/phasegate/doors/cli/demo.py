@@ -66,8 +66,9 @@ def _feature(folder: Path) -> Iterator[Claim]:
     project = make_demo_project(folder, ("project",), "feature.toml")
     click.echo(f'$ phasegate run feature "{DESCRIPTION}" --merge')
     with opened_store(project) as store:
-        slug = orders.start(project, store, "feature", DESCRIPTION)
-        code = carry_on(project, store, slug, Wishes(merge=True), as_json=False, from_start=True)
+        by = project.ordered_at("cli")
+        slug = orders.start(project, store, "feature", DESCRIPTION, by=by)
+        code = carry_on(project, store, slug, Wishes(merge=True, by=by), as_json=False, from_start=True)
         sys.stdout.flush()
         click.echo("\nWhat holds now:")
         yield from claims_after_merge(project, store, slug, code)
