@@ -70,7 +70,7 @@ def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
     assert done.stdout.startswith("no workflow is active; begin one: phasegate run")
     data = json.loads(status(location.root, "--json").stdout)
     nothing = {"all": {"tokens": 0, "cost_usd": 0.0}}
-    nothing_else = {"others": [], "ended": [], "spent": nothing, "resting": [], "detail": None}
+    nothing_else = {"waiting": [], "others": [], "ended": [], "spent": nothing, "resting": [], "detail": None}
     assert data == {"workflow": None, "features": [], "blockers": [], **nothing_else}
 
 
@@ -150,6 +150,32 @@ def test_an_old_view_does_not_revive_a_workflow_that_is_over(location: Location)
     with open_record(location) as store:
         store.append_now(FEATURE, TS, [workflow_changed(over)])
     assert status(location.root).stdout.startswith("no workflow is active")
+
+
+@pytest.mark.demand("W4.a")
+def test_all_that_waits_for_a_person_is_one_list_with_the_orders_that_are_allowed(location: Location) -> None:
+    blocked = Workflow("002-b", "quick", "Do it", "main", "01-a 06-b", 1, "blocked", 2, "stuck", "help it")
+    passed = blocked._replace(feature="003-c", stage="gate-passed", reason="", remediation="")
+    stopped = blocked._replace(feature=FEATURE, stage="working", reason="", remediation="")
+    record(location, BLOCKED._replace(feature="002-b"), BLOCKED._replace(feature="004-d"))
+    with open_record(location) as store:
+        for row in (blocked, passed, stopped):
+            store.append_now(row.feature, TS, [workflow_changed(row)])
+    waiting = json.loads(status(location.root, "--json").stdout)["waiting"]
+    assert {(one["feature"], one["package"]): (one["asked"], one["orders"]) for one in waiting} == {
+        ("002-b", ""): ("resolve", ["resolve", "cancel"]),
+        ("003-c", ""): ("complete", ["run", "complete", "escalate", "cancel"]),
+        ("004-d", "WP02"): ("dispatch", ["dispatch"]),
+    }
+    assert next(one for one in waiting if one["feature"] == "002-b")["reason"] == "stuck"
+    said = status(location.root).stdout
+    assert said.startswith(f"quick {FEATURE}: Phase 06")  # the one that was moved last, and waits for nobody
+    assert '  002-b: blocked in 06-b: stuck\n    then: phasegate resolve "how" --feature 002-b\n' in said
+    assert "  003-c: its last gate has passed in 06-b\n    then: phasegate complete --feature 003-c\n" in said
+    assert "then: phasegate dispatch WP02 --feature 004-d\n" in said
+    assert "also waiting" not in status(location.root, "--feature", FEATURE).stdout
+    (only,) = [line for line in status(location.root, "--feature", "002-b").stdout.splitlines() if "then:" in line]
+    assert only == '  then: phasegate resolve "how", and phasegate run'
 
 
 def test_a_blocked_package_outside_of_a_workflow_is_dispatched_again(location: Location) -> None:

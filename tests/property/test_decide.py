@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from phasegate.rules.answer_words import Verdict
+from phasegate.rules.board import orders_while_waiting, standing_of
 from phasegate.rules.decide import apply, decide
 from phasegate.rules.feature_events import (
     Completed,
@@ -26,6 +27,7 @@ from phasegate.rules.lifecycle import Stage
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import Work
 from phasegate.rules.step_outcomes import open_packages
+from phasegate.rules.telling import allowed_orders
 from phasegate.rules.work_package import State
 from support.feature_model import ORDERS, World, after, anything, begin, is_earned, key, outcomes
 
@@ -185,6 +187,19 @@ def test_a_blocked_workflow_says_why_and_what_to_do(space: Space) -> None:
         if feature.workflow.stage is Stage.BLOCKED:
             assert feature.workflow.reason
             assert feature.remediation, feature
+
+
+@pytest.mark.demand("W4.a")
+def test_the_orders_that_status_tells_from_a_row_are_those_that_are_taken(space: Space) -> None:
+    waiting = [feature for feature in space if is_waiting(feature)]
+    assert waiting
+    for feature in waiting:
+        assert orders_while_waiting(str(feature.workflow.stage), feature.merged) == allowed_orders(feature)
+
+
+def is_waiting(feature: Feature) -> bool:
+    workflow = feature.workflow
+    return standing_of(workflow.stage, is_last_phase=workflow.is_last_phase, is_held=False) == "waiting"
 
 
 @pytest.mark.demand("W3.d", "W3.e")

@@ -19,12 +19,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from phasegate.engine.views import Decision
     from phasegate.rules.board import FeatureCard, Style
 
 _MOST_SHOWN = 15
 _MOST_BLOCKERS = 10
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36, "bold": 1}
-_ALSO = {"working": "running", "waiting": "waiting for you", "stopped": "stopped"}
+_ALSO = {"working": "running", "stopped": "stopped"}
+_ASKED = {"resolve": "blocked", "dispatch": "blocked", "complete": "its last gate has passed"}
 _IDLE = 'no workflow is active; begin one: phasegate run feature "..."'
 
 
@@ -51,8 +53,9 @@ def as_json(view: object) -> str:
 def overview_text(found: Overview, *, everything: bool, chosen: bool = False) -> str:
     """The workflow, its phases and gates, the packages on a board, and what is blocked."""
     others = () if chosen else found.others if found.workflow else found.ended
+    waiting = () if chosen else _waiting_lines(found)
     resting = [visible(f"{one.agent} rests at a limit of its provider until {one.until}") for one in found.resting]
-    lines = (*_lines(found, others, everything), *resting, *_spent_lines(found.spent))
+    lines = (*_lines(found, others, everything), *waiting, *resting, *_spent_lines(found.spent))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -76,11 +79,27 @@ def _other_line(card: FeatureCard) -> str:
     return visible(f"also {_ALSO[card.standing]}: {card.feature}, {card.phase}{stage}")
 
 
+def _waiting_lines(found: Overview) -> Iterator[str]:
+    """What waits for a person besides what is shown in full, which says so itself; each with the order to give."""
+    shown = (found.workflow.feature if found.workflow else "", found.features[0].feature if found.features else "")
+    others = [one for one in found.waiting if one.feature != shown[bool(one.package)]]
+    for number, one in enumerate(others):
+        yield from ["", "also waiting for you:"] if number == 0 else []
+        what = f"{one.feature} {one.package}".rstrip() + f": {_ASKED[one.asked]}" + f" in {one.phase}" * bool(one.phase)
+        yield visible(f"  {what}{f': {one.reason}' if one.reason else ''}")
+        yield visible(f"    then: phasegate {_order(one)} --feature {one.feature}")
+
+
+def _order(one: Decision) -> str:
+    return {"resolve": 'resolve "how"', "dispatch": f"dispatch {one.package}"}.get(one.asked, one.asked)
+
+
 def _lines(found: Overview, others: Sequence[FeatureCard], everything: bool) -> Iterator[str]:
     """`others` are those beside the one shown, or without one, those that have ended."""
     style, workflow = _style(), found.workflow
     if workflow:
-        yield from (*workflow_lines(workflow, style), *map(_other_line, others))
+        beside = [_other_line(card) for card in others if card.standing in _ALSO]
+        yield from (*workflow_lines(workflow, style), *beside)
     else:
         yield from (_IDLE, *map(_ended_line, others[:1]))
     if not found.features:

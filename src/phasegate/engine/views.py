@@ -24,6 +24,7 @@ from phasegate.rules.board import (
     FeatureCard,
     Worker,
     counts,
+    orders_while_waiting,
     phases_of,
     standing_of,
     standing_of_package,
@@ -69,6 +70,18 @@ class PackagesOf(NamedTuple):
     packages: tuple[PackageCard, ...]
 
 
+class Decision(NamedTuple):
+    """Something that waits for a person: what is asked, why, and which orders are allowed."""
+
+    feature: str
+    package: str  # empty where it is the feature that waits
+    phase: str
+    asked: str  # resolve, complete or dispatch
+    reason: str
+    remediation: str
+    orders: tuple[str, ...]  # the commands that are allowed now
+
+
 class RestingAgent(NamedTuple):
     """An agent that waits for the end of a limit of its provider."""
 
@@ -81,6 +94,7 @@ class Overview(NamedTuple):
 
     workflow: FeatureCard | None
     features: tuple[PackagesOf, ...]  # those that have packages, the one that is asked about first
+    waiting: tuple[Decision, ...]  # for a person, of all features
     blockers: tuple[PackageCard, ...]
     others: tuple[FeatureCard, ...]  # the other workflows that have not ended
     ended: tuple[FeatureCard, ...]
@@ -112,10 +126,25 @@ def overview(reader: Reader | None, folder: str, feature: str | None = None) -> 
         known = ", ".join(reader.features()) if reader else ""
         raise ConfigError(f"nothing is recorded of feature {feature}", f"known are: {known or 'none yet'}")
     blockers = tuple(one for board in boards for one in board.packages if one.state == "BLOCKED")
+    waiting = tuple(_decisions(cards, blockers))
     others = tuple(card for card in cards if card.is_active and (shown is None or card.feature != shown.feature))
     ended = tuple(card for card in cards if not card.is_active)
     first = shown.feature if shown else next((board.feature for board in boards), None)
-    return Overview(shown, boards, blockers, others, ended, _spent(reader, first), _resting(reader))
+    return Overview(shown, boards, waiting, blockers, others, ended, _spent(reader, first), _resting(reader))
+
+
+def _decisions(cards: Iterable[FeatureCard], blockers: Iterable[PackageCard]) -> Iterator[Decision]:
+    """A package of an active workflow is none of its own: its feature waits when nothing else can be done."""
+    cards = [*cards]
+    for one in cards:
+        if one.standing == "waiting":
+            asked = "resolve" if one.stage == "blocked" else "complete"
+            orders = orders_while_waiting(one.stage, one.merged)
+            yield Decision(one.feature, "", one.phase, asked, one.reason, one.remediation, orders)
+    active = {card.feature for card in cards if card.is_active}
+    for row in blockers:
+        if row.feature not in active:
+            yield Decision(row.feature, row.id, "", "dispatch", row.reason, row.remediation, ("dispatch",))
 
 
 def _resting(reader: Reader | None) -> tuple[RestingAgent, ...]:

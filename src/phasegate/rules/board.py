@@ -109,6 +109,12 @@ def standing_of_package(state: str, *, is_held: bool) -> str:
     return {"PLANNED": "planned", "DONE": "ended"}.get(state, "waiting")
 
 
+def orders_while_waiting(stage: str, merged: str = "") -> tuple[str, ...]:
+    """The commands that are allowed while a feature waits for a person, told from its row. See `allowed_orders`."""
+    orders = ("resolve",) if stage == "blocked" else ("run", "complete", "escalate")
+    return orders if merged else (*orders, "cancel")
+
+
 def phases_of(keys: Sequence[str], position: int, stage: str, outcomes: Mapping[str, str]) -> tuple[PhaseCard, ...]:
     """The phases of a workflow at a position; `outcomes` are the last ones of the gates, by phase."""
     done = position + (stage in ("gate-passed", "completed"))
