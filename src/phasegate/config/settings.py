@@ -42,6 +42,14 @@ class AlreadyFailing(StrEnum):
     STOP = "stop"  # no agent begins on a red base
 
 
+class Decisions(StrEnum):
+    """Who may decide through the MCP server."""
+
+    ASK = "ask"  # the person, who is asked by their program
+    NEVER = "never"
+    AGENT = "agent"  # their agent, but for the merge and the end of a feature
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of the file."""
 
@@ -115,6 +123,10 @@ class Paths(Settings, frozen=True):
     worktrees: Text = ".worktrees"
 
 
+class Mcp(Settings, frozen=True):
+    decisions: Decisions = Decisions.ASK
+
+
 class Config(Settings, frozen=True):
     agents: Mapping[str, Agent] = msgspec.field(default_factory=dict)
     roles: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -124,5 +136,6 @@ class Config(Settings, frozen=True):
     workflows: Mapping[str, OwnWorkflow] = msgspec.field(default_factory=dict)
     paths: Paths = Paths()
     protect: Protect = Protect()
+    mcp: Mcp = Mcp()
     phases: Mapping[str, OwnPhase] = msgspec.field(default_factory=dict)
     already_failing: AlreadyFailing = AlreadyFailing.TOLERATE  # written in [checks], beside the tables of profiles

@@ -23,6 +23,7 @@ from phasegate.rules.decide import take
 from phasegate.rules.feature_events import (
     Advanced,
     Cancelled,
+    CompletionAsked,
     Escalated,
     FeatureLimits,
     Happened,
@@ -118,6 +119,17 @@ def cancel(project: Project, store: RunRecord, slug: str, reason: str, by: By = 
     works = works_of(feature)
     put_away(project, slug, works)
     return tuple(feature_branches(project, slug, works))
+
+
+def complete(project: Project, store: RunRecord, slug: str, by: By = NOT_KEPT) -> Feature:
+    """Ask for the archive and the merge; the next run carries them out."""
+    return _ordered(project, store, slug, "complete", CompletionAsked(by))
+
+
+def note(project: Project, store: RunRecord, slug: str, text: str) -> None:
+    """Put on record what a person should know of a feature."""
+    with at_work(project, store, slug, "note") as journal:
+        journal.tell(text)
 
 
 def refuse_to_complete(reader: RecordReader, slug: str) -> None:

@@ -27,6 +27,15 @@ class Hooks(Light):
     remark: str = ""
 
 
+class McpPlace(Light):
+    """Where a program looks for MCP servers in a repository: a table of servers by name."""
+
+    file: str
+    table: str = "mcpServers"
+    whole_command: bool = False  # the program and its arguments are one list
+    remark: str = ""
+
+
 class HarnessRow(Light):
     """One kind of agent program. CONTRIBUTING.md goes through it member by member."""
 
@@ -48,6 +57,7 @@ class HarnessRow(Light):
     sign_in: str = ""  # what to tell who has neither
     private: tuple[str, ...] = ()  # what of the home folder no job may see
     hooks: Hooks | None = None  # None: it has none in a settings file
+    mcp: McpPlace | None = None  # None: it takes no server from a file of the repository
     acp_programs: tuple[str, ...] = ()  # programs that are this one when they speak ACP
     acp_env: tuple[tuple[str, str], ...] = ()  # what makes it ask before it acts, then
     would_run: tuple[str, ...] = ()  # of a repository: programs that would see its key, and no switch keeps them out
@@ -83,6 +93,7 @@ _ROWS = (
         sign_in="sign in with `claude` and `/login`, or set ANTHROPIC_API_KEY",
         private=(".claude", ".claude.json"),
         hooks=Hooks(".claude/settings.json", "Stop"),
+        mcp=McpPlace(".mcp.json", remark="Claude Code asks once whether it may start it"),
         acp_programs=("claude-agent-acp", "claude-code-acp"),
     ),
     HarnessRow(
@@ -98,6 +109,7 @@ _ROWS = (
         sign_in="sign in with `codex login`, or set CODEX_API_KEY",
         private=(".codex",),
         hooks=Hooks(".codex/hooks.json", "Stop", remark="Codex asks once whether it may run it: see /hooks there"),
+        mcp=McpPlace(".codex/config.toml", "mcp_servers", remark="Codex reads it in a project that it trusts"),
     ),
     HarnessRow(
         kind="gemini",
@@ -117,6 +129,7 @@ _ROWS = (
         sign_in="sign in with `gemini`, or set GEMINI_API_KEY",
         private=(".gemini",),
         hooks=Hooks(".gemini/settings.json", "AfterAgent", remark="Gemini CLI 0.26 or later runs it"),
+        mcp=McpPlace(".gemini/settings.json"),
         acp_programs=("gemini",),
     ),
     HarnessRow(
@@ -133,6 +146,7 @@ _ROWS = (
         # Its `stop` hook would hand the message to the agent, and so start the next turn by itself: the steps are told
         # when a session begins (from its documentation; not run).
         hooks=Hooks(".cursor/hooks.json", "sessionStart", NEXT_AS_CONTEXT, grouped=False, head=(("version", 1),)),
+        mcp=McpPlace(".cursor/mcp.json"),
     ),
     HarnessRow(
         kind="opencode",
@@ -150,6 +164,7 @@ _ROWS = (
         sign_in_files=(".local/share/opencode/auth.json",),
         sign_in="sign in with `opencode auth login`, or set the key of your provider, such as OPENAI_API_KEY",
         private=(".local/share/opencode",),
+        mcp=McpPlace("opencode.json", "mcp", whole_command=True),
         acp_programs=("opencode",),
         acp_env=(("OPENCODE_PERMISSION", '{"edit":"ask","bash":"ask","webfetch":"deny"}'),),
     ),
@@ -171,6 +186,7 @@ _ROWS = (
         ),
         private=(".qwen",),
         hooks=Hooks(".qwen/settings.json", "Stop"),
+        mcp=McpPlace(".qwen/settings.json"),
         acp_programs=("qwen",),
     ),
     HarnessRow(

@@ -33,7 +33,7 @@ def with_hook(text: str | None, hooks: Hooks) -> str:
     _take_out(settings, hooks)
     entry = {"hooks": [_handler(hooks)]} if hooks.grouped else _handler(hooks)
     settings.setdefault("hooks", {}).setdefault(hooks.event, []).append(entry)
-    return _written(settings, text)
+    return written_like(settings, text)
 
 
 def without_hook(text: str, hooks: Hooks) -> str | None:
@@ -41,18 +41,25 @@ def without_hook(text: str, hooks: Hooks) -> str | None:
     if text == with_hook(None, hooks):
         return None
     settings = read_settings(text, hooks)
-    return _written(settings, text) if _take_out(settings, hooks) else text
+    return written_like(settings, text) if _take_out(settings, hooks) else text
+
+
+def read_object(text: str, file: str) -> Settings:
+    """A file that holds one JSON object, such as can be written again without a loss."""
+    try:
+        settings = json.loads(text, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError as error:
+        raise Refused(f"{file}:{error.lineno}:{error.colno}: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{file}: {error}") from error
+    if not isinstance(settings, dict):
+        raise Refused(f"{file}: the file is not an object")
+    return dict(settings)
 
 
 def read_settings(text: str, hooks: Hooks) -> Settings:
     """The settings, if they are such as we can change without a loss."""
-    try:
-        settings = json.loads(text, object_pairs_hook=_without_repeats)
-    except json.JSONDecodeError as error:
-        raise Refused(f"{hooks.file}:{error.lineno}:{error.colno}: {error.msg}") from error
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"{hooks.file}: {error}") from error
-    _expect(isinstance(settings, dict), hooks, "the file", "an object")
+    settings = read_object(text, hooks.file)
     _expect(isinstance(settings.get("hooks", {}), dict), hooks, "hooks", "an object")
     entries = settings.get("hooks", {}).get(hooks.event, [])
     _expect(isinstance(entries, list), hooks, f"hooks.{hooks.event}", "a list")
@@ -61,7 +68,7 @@ def read_settings(text: str, hooks: Hooks) -> Settings:
         inner = entry.get("hooks", []) if hooks.grouped else []
         fits = isinstance(inner, list) and all(isinstance(handler, dict) for handler in inner)
         _expect(fits, hooks, f"hooks.{hooks.event}[{at}].hooks", "a list of objects")
-    return dict(settings)
+    return settings
 
 
 def _expect(holds: bool, hooks: Hooks, place: str, what: str) -> None:
@@ -111,7 +118,7 @@ def _without_ours(entry: Settings, hooks: Hooks) -> Settings | None:
     return entry if len(kept) == len(entry.get("hooks", [])) else {**entry, "hooks": kept} if kept else None
 
 
-def _written(settings: Settings, like: str | None) -> str:
+def written_like(settings: Settings, like: str | None) -> str:
     """The settings as text, indented as they were."""
     indent = found[1] if like and (found := _INDENT.search(like)) else "  "
     text = json.dumps(settings, indent=indent, ensure_ascii=like is None or like.isascii())

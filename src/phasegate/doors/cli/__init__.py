@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "gate": ("workflow", "gate", "Check the gate of the current phase now."),
     "hook": ("hook", "hook", "Put `phasegate next` into an agent's own hooks, or take it out."),
     "init": ("init", "init", "Prepare this repository: settings, project description."),
+    "mcp": ("mcp", "mcp", "Serve this repository to an agent program, by MCP on stdio."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
     "package": ("package", "package", "List the work packages of a feature, or show one."),
     "plan": ("plan", "plan", "Load a feature's work packages, and show how they depend on each other."),
@@ -60,7 +61,7 @@ SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch"),
     "Look": ("show", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
-    "Set up": ("check", "agents", "config", "hook", "scope", "completion"),
+    "Set up": ("check", "agents", "config", "hook", "mcp", "scope", "completion"),
 }
 TOOLS = "Tools for those who write prompts, specifications and agents"
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 
 import click
 
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
-from phasegate.engine.agent_hooks import Change
+from phasegate.engine.agent_settings import SettingsChange, carry_out, hook_entry, installing, removing
 from phasegate.engine.surroundings import root_around, settings_around
 from phasegate.errors import ConfigError
-from phasegate.rules.harnesses import KNOWN, ROWS, Hooks, kind_named
+from phasegate.rules.harnesses import KNOWN, ROWS, HarnessRow, Hooks, kind_named
 
 agent_argument = click.argument("agent", metavar="AGENT")
 
@@ -38,16 +39,14 @@ def install(agent: str, as_json: bool) -> None:
       phasegate hook install claude
       phasegate hook install gemini --json
     """
-    from phasegate.engine.agent_hooks import install as install_hook
-
     hooks = hooks_of(agent)
-    _tell(install_hook(root_around(current_folder()), hooks), hooks, as_json)
-    for remark in (hooks.remark, "" if shutil.which("phasegate") else _NOT_ON_PATH):
+    _tell(installing(root_around(current_folder()), hook_entry(hooks)), hooks, as_json)
+    for remark in (hooks.remark, "" if shutil.which("phasegate") else NOT_ON_PATH):
         if remark:
             print(f"phasegate: {remark}", file=sys.stderr)
 
 
-_NOT_ON_PATH = "phasegate is not on your PATH: the agent program must find it there"
+NOT_ON_PATH = "phasegate is not on your PATH: the agent program must find it there"
 
 
 @hook.command()
@@ -60,22 +59,25 @@ def remove(agent: str, as_json: bool) -> None:
     Example:
       phasegate hook remove claude
     """
-    from phasegate.engine.agent_hooks import remove as remove_hook
-
     hooks = hooks_of(agent)
-    _tell(remove_hook(root_around(current_folder()), hooks), hooks, as_json)
+    _tell(removing(root_around(current_folder()), hook_entry(hooks)), hooks, as_json)
 
 
 def hooks_of(agent: str) -> Hooks:
     """Where the program that is meant looks for its hooks; an agent of the configuration is known by its own name."""
-    kind = kind_named(agent) or _configured(agent)
-    if kind is None:
-        known = ", ".join(sorted(name for row in KNOWN.values() if row.hooks for name in {row.agent, row.kind}))
-        raise ConfigError(f"there is no agent {agent}", f"known are: {known}, and the agents in phasegate.toml")
-    hooks = ROWS[kind].hooks
+    hooks = ROWS[kind_meant(agent, [row for row in KNOWN.values() if row.hooks])].hooks
     if hooks is None:
         raise ConfigError(f"{agent} has no hooks in a settings file", "ask for the steps yourself: phasegate next")
     return hooks
+
+
+def kind_meant(agent: str, fitting: Iterable[HarnessRow]) -> str:
+    """The kind of program that is meant; `fitting` are those that a person may have meant."""
+    kind = kind_named(agent) or _configured(agent)
+    if kind is None:
+        known = ", ".join(sorted(name for row in fitting for name in {row.agent, row.kind}))
+        raise ConfigError(f"there is no agent {agent}", f"known are: {known}, and the agents in phasegate.toml")
+    return kind
 
 
 def _configured(agent: str) -> str | None:
@@ -83,7 +85,8 @@ def _configured(agent: str) -> str | None:
     return found.harness if found else None
 
 
-def _tell(change: Change, hooks: Hooks, as_json: bool) -> None:
+def _tell(change: SettingsChange, hooks: Hooks, as_json: bool) -> None:
+    carry_out(change)
     path = printable(os.path.relpath(change.path, current_folder()))
     data = {"path": path, "outcome": change.outcome, "event": hooks.event, "command": hooks.command}
     show(data, f"{path}: {change.outcome}", as_json)
