@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ from phasegate.rules.workflow import gate_name, resolve_display_name
 
 _LONGEST_REASON = 300
 _MOST_FINDINGS = 20
+_MARKER = re.compile(r"<review>\s*\w+\s*</review>")  # for machines; people are told the verdict in words
 
 
 class Told(NamedTuple):
@@ -130,7 +132,7 @@ def _gate_line(before: Feature | None, after: Feature, found: str) -> str:
     if passed:
         return f"{gate_name(phase)} {GateOutcome.PASSED.upper()}"
     finding = found or (after.report if after.verdict is not Verdict.PASS else "")
-    reasons = "; ".join(_short(text) for text in (after.workflow.reason, finding) if text)
+    reasons = "; ".join(_short(text) for text in (after.workflow.reason, _MARKER.sub("", finding)) if text)
     return f"{gate_name(phase)} {GateOutcome.FAILED.upper()}: {reasons}"
 
 
@@ -193,7 +195,8 @@ def standing_lines(feature: Feature) -> tuple[str, ...]:
 
 def _findings(feature: Feature) -> Iterator[str]:
     """What the checks and the reviewer of this round said: a person has to decide on it."""
-    lines = [line for line in open_findings(feature).splitlines() if line.strip()]
+    reason, found = feature.workflow.reason, _MARKER.sub("", open_findings(feature))
+    lines = [line for line in found.splitlines() if line.strip() and line.strip() not in reason]
     if lines:
         yield "  findings:"
         yield from (f"    {line}" for line in lines[:_MOST_FINDINGS])
