@@ -175,7 +175,7 @@ def test_all_that_waits_for_a_person_is_one_list_with_the_orders_that_are_allowe
     assert "then: phasegate dispatch WP02 --feature 004-d\n" in said
     assert "also waiting" not in status(location.root, "--feature", FEATURE).stdout
     (only,) = [line for line in status(location.root, "--feature", "002-b").stdout.splitlines() if "then:" in line]
-    assert only == '  then: phasegate resolve "how", and phasegate run'
+    assert only == '  then: phasegate resolve "how" --feature 002-b, and phasegate run --feature 002-b'
 
 
 def test_a_blocked_package_outside_of_a_workflow_is_dispatched_again(location: Location) -> None:

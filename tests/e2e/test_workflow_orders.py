@@ -210,7 +210,7 @@ def test_no_round_of_a_phase_has_the_number_of_another_also_after_resolve(tmp_pa
 
 
 @pytest.mark.demand("W4.f", "W4.g", "W4.e")
-def test_two_features_at_once_are_told_apart_and_the_one_chosen_last_is_the_default(tmp_path: Path) -> None:
+def test_two_features_at_once_are_told_apart_and_the_one_chosen_last_is_shown(tmp_path: Path) -> None:
     project = note_project(tmp_path)
     one, other = project.start("note", "First thing"), project.start("note", "Second thing")
     assert (one, other) == ("001-first-thing", "002-second-thing")
@@ -224,11 +224,35 @@ def test_two_features_at_once_are_told_apart_and_the_one_chosen_last_is_the_defa
     assert project.call("run", "--feature", one).code == 0  # nothing moves, and it is chosen all the same
     assert _shown(project) == one
     expect_refusal(project.call("run", "--feature", "009-none"), 4, "has no active workflow", one, other)
-    assert project.call("cancel", "--reason", "no").code == 0
+    assert project.call("cancel", "--reason", "no", "--feature", one).code == 0
     assert project.feature(one).workflow.stage is Stage.CANCELLED
     assert _shown(project) == other  # the one that is left
     assert project.call("resolve", "now").code == 0
     assert project.feature(other).workflow.stage is Stage.WORKING
+
+
+@pytest.mark.demand("W4.j")
+def test_among_several_features_no_order_is_guessed_and_each_hint_can_be_typed(tmp_path: Path) -> None:
+    project = note_project(tmp_path)
+    one, other = project.start("note", "First thing"), project.start("note", "Second thing")
+    seq = [project.happened(slug) for slug in (one, other)]
+    orders = (["run"], ["gate"], ["advance"], ["retry"], ["escalate", "x"], ["resolve", "x"], ["complete"])
+    for order in (*orders, ["cancel", "--reason", "x"]):
+        expect_refusal(
+            project.call(*order), 4, "several features are in work", f"choose with --feature: {one}, {other}"
+        )
+    expect_refusal(project.call("run", "--feature", "00"), 2, "several features begin with 00", f"{one}, {other}")
+    assert [project.happened(slug) for slug in (one, other)] == seq, "nothing was ordered"
+    blocked = project.call("escalate", "not now", "--feature", "002")
+    then = f'then: phasegate resolve "how" --feature {other}, and phasegate run --feature {other}'
+    assert then in blocked.stderr
+    assert then in project.command("status").stdout
+    assert project.command("status", "--feature", "002", "--json").json["workflow"]["feature"] == other
+    assert f"then: phasegate run --feature {one}\n" in project.command("status", "--feature", "001").stdout
+    assert project.call("cancel", "--reason", "no", "--feature", "001-f").code == 0
+    alone = project.command("status").stdout  # the control: with one in work nothing need be named
+    assert 'then: phasegate resolve "how", and phasegate run\n' in alone
+    assert project.call("resolve", "now").code == 0
 
 
 def _shown(project: FeatureProject) -> str:

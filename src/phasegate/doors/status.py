@@ -99,7 +99,7 @@ def _lines(found: Overview, others: Sequence[FeatureCard], everything: bool) -> 
     style, workflow = _style(), found.workflow
     if workflow:
         beside = [_other_line(card) for card in others if card.standing in _ALSO]
-        yield from (*workflow_lines(workflow, style), *beside)
+        yield from (*workflow_lines(workflow, style, _naming(workflow.feature, found.others)), *beside)
     else:
         yield from (_IDLE, *map(_ended_line, others[:1]))
     if not found.features:
@@ -108,18 +108,24 @@ def _lines(found: Overview, others: Sequence[FeatureCard], everything: bool) -> 
     first, *further = found.features
     in_workflow = workflow is not None and workflow.feature == first.feature
     rows = [*map(_plain, first.packages)]
-    yield from ("", style(visible(first.feature), "bold"), *_board(rows, everything, in_workflow, style))
+    board = _board(rows, everything, in_workflow, style, _naming(first.feature, further))
+    yield from ("", style(visible(first.feature), "bold"), *board)
     yield from [""] if further else []
     for one in further:
         told = ", ".join(f"{number} {visible(state)}" for state, number in one.counts.items() if number)
         yield f"{visible(one.feature)}: {told}"
 
 
-def _board(rows: list[PackageCard], everything: bool, in_workflow: bool, style: Style) -> Iterator[str]:
+def _naming(feature: str, others: Sequence[object]) -> str:
+    """Beside others, a hint names its feature."""
+    return f" --feature {visible(feature)}" if others else ""
+
+
+def _board(rows: list[PackageCard], everything: bool, in_workflow: bool, style: Style, naming: str) -> Iterator[str]:
     """On a terminal as much as a person takes in; into a file or a pipe all of it."""
     is_long = everything or sys.stdout is None or not sys.stdout.isatty()
     yield from board_lines(rows, _width(), len(rows) if is_long else _MOST_SHOWN, style)
-    blockers = [*blocker_lines(rows, len(rows) if is_long else _MOST_BLOCKERS, in_workflow, style)]
+    blockers = [*blocker_lines(rows, len(rows) if is_long else _MOST_BLOCKERS, in_workflow, style, naming)]
     yield from ["", *blockers] if blockers else []
 
 

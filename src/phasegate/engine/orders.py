@@ -75,15 +75,20 @@ def start(
 
 
 def chosen(project: Project, store: RunRecord, feature: str | None) -> str:
-    """The feature that a command is about: the one asked for, else the one started or chosen last."""
+    """The feature that an order is about: the one asked for, else the only one in work."""
     workflows = recorded_workflows(store)
-    last = next((one.feature for one in workflows if one.active), None)
-    found = lifecycle.choose(workflows, feature, last)
+    found = lifecycle.choose(workflows, feature)
     if isinstance(found, Refusal):
-        if workflows and last is None:
+        if workflows and not any(one.active for one in workflows):
             _show_end(project, store, workflows[0].feature)
         raise StateConflict(found.reason, found.hint)
     return found.feature
+
+
+def naming(reader: RecordReader, slug: str) -> str:
+    """What a hint must carry so that it can be typed as it stands: ` --feature SLUG` beside another feature in work."""
+    others = any(one.active and one.feature != slug for one in recorded_workflows(reader))
+    return f" --feature {slug}" if others else ""
 
 
 def _show_end(project: Project, store: RunRecord, slug: str) -> None:

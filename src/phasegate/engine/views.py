@@ -116,6 +116,16 @@ def need_reader(folder: str) -> Reader:
     return reader
 
 
+def feature_named(folder: str, wanted: str) -> str:
+    """The feature that a person names: a beginning that only one has is enough. What is unknown is left as it is."""
+    reader = open_reader(folder)
+    known = reader.features() if reader else []
+    found = [slug for slug in known if slug.startswith(wanted)] if wanted not in known else [wanted]
+    if len(found) > 1:
+        raise ConfigError(f"several features begin with {wanted}", f"choose one: {', '.join(sorted(found))}")
+    return found[0] if found else wanted
+
+
 def overview(reader: Reader | None, folder: str, feature: str | None = None) -> Overview:
     """Where everything stands; `feature` is shown first, else the active workflow that was moved last."""
     rows = reader.workflows() if reader else []

@@ -27,7 +27,7 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
         if not _try(descriptor):
             raise StateConflict(
                 f"feature {feature} is already running: {_describe(signed_by(os.pread(descriptor, LARGEST_BYTES, 0)))}",
-                "wait for it to end, or end it: phasegate stop",
+                f"wait for it to end, or end it: phasegate stop --feature {feature}",
             )
         _sign(descriptor, Holder(os.getpid(), process_start(os.getpid()), command, since))
         try:

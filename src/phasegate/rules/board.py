@@ -43,10 +43,10 @@ ENDED = ("completed", "cancelled")
 _GAP = "  "
 # What a person does next, by the stage of the workflow.
 _THEN = {
-    "working": "phasegate run",
-    "gate-failed": "phasegate run, or phasegate retry",
-    "gate-passed": "phasegate run, or phasegate advance",
-    "blocked": 'phasegate resolve "how", and phasegate run',
+    "working": ("run",),
+    "gate-failed": ("run", "retry"),
+    "gate-passed": ("run", "advance"),
+    "blocked": ('resolve "how"', "run"),
 }
 
 
@@ -144,7 +144,13 @@ def _text(value: object) -> str:
     return visible(value).strip() if isinstance(value, str) else ""
 
 
-def workflow_lines(workflow: FeatureCard, style: Style) -> Iterator[str]:
+def next_commands(stage: str, *, is_last_phase: bool, naming: str = "") -> str:
+    """What a person types next. `naming`: ` --feature SLUG`, where another feature is in work too."""
+    verbs = ("complete",) if stage == "gate-passed" and is_last_phase else _THEN.get(stage, ())
+    return (", and " if stage == "blocked" else ", or ").join(f"phasegate {verb}{naming}" for verb in verbs)
+
+
+def workflow_lines(workflow: FeatureCard, style: Style, naming: str = "") -> Iterator[str]:
     """The workflow: what it is about, where it stands, each phase with its gate, and what comes next."""
     where = f" {workflow.feature}" if workflow.feature else ""
     again = f", round {workflow.round}" if workflow.round > 1 else ""
@@ -158,7 +164,7 @@ def workflow_lines(workflow: FeatureCard, style: Style) -> Iterator[str]:
         yield f"  [{mark}] {phase.name:<{width}}  {_judged(phase, workflow, style)}".rstrip()
     if ended := whereabouts(workflow.type, workflow.stage, workflow.base, workflow.merged):
         yield f"  {ended}"
-    yield from _what_next(workflow)
+    yield from _what_next(workflow, naming)
 
 
 def whereabouts(type_: str, stage: str, base: str, merged: str) -> str:
@@ -185,7 +191,7 @@ def _judged(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
     return style("stopped: no process works on it" if workflow.standing == "stopped" else "in progress", "yellow")
 
 
-def _what_next(workflow: FeatureCard) -> Iterator[str]:
+def _what_next(workflow: FeatureCard, naming: str) -> Iterator[str]:
     if workflow.reason and workflow.stage != "working":
         yield f"  why: {visible(workflow.reason)}"
     if workflow.remediation and workflow.is_active:
@@ -193,9 +199,8 @@ def _what_next(workflow: FeatureCard) -> Iterator[str]:
     if workflow.worker is not None:
         yield f"  running: {worker_line(workflow.worker)}"
         return
-    is_over = workflow.stage == "gate-passed" and workflow.phases[-1].status == "completed"
-    then = "phasegate complete" if is_over else _THEN.get(workflow.stage)
-    if then:
+    is_last = workflow.phase == workflow.phases[-1].key
+    if then := next_commands(workflow.stage, is_last_phase=is_last, naming=naming):
         yield f"  then: {then}"
 
 
@@ -265,14 +270,14 @@ def _side_by_side(
 _COLOURS = {"DOING": "yellow", "FOR_REVIEW": "cyan", "DONE": "green", "BLOCKED": "red"}
 
 
-def blocker_lines(rows: Sequence[Row], most: int, in_workflow: bool, style: Style) -> Iterator[str]:
+def blocker_lines(rows: Sequence[Row], most: int, in_workflow: bool, style: Style, naming: str = "") -> Iterator[str]:
     """What stands still, why, and what to do; in a workflow, it is the workflow that is gone on with."""
     blocked = [row for row in rows if row.state == "BLOCKED"]
     for row in blocked[:most]:
         yield style(f"{row.id} is blocked: ", "red") + (row.reason or "no reason is recorded")
-        yield f"  what to do: {row.remediation or f'phasegate status {row.id}, then fix the cause'}"
+        yield f"  what to do: {row.remediation or f'phasegate status {row.id}{naming}, then fix the cause'}"
         if not in_workflow:
-            yield f"  then: phasegate dispatch {row.id}"
+            yield f"  then: phasegate dispatch {row.id}{naming}"
 
 
 def padded(text: str, width: int) -> str:

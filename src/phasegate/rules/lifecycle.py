@@ -175,17 +175,19 @@ def state_view(workflow: Workflow | None) -> dict[str, object]:
     return {"active_workflow": view}
 
 
-def choose(workflows: Iterable[Workflow], feature: str | None, last_used: str | None) -> Step:
-    """The workflow that a command is about: the one that was asked for, else the one started or chosen last."""
+def choose(workflows: Iterable[Workflow], feature: str | None) -> Step:
+    """The workflow that an order is about: the one that was asked for, else the only one in work.
+
+    An order to the wrong feature cannot be taken back, so none is guessed.
+    """
     active = {workflow.feature: workflow for workflow in workflows if workflow.active}
-    wanted = feature or last_used
-    if wanted in active:
-        return active[wanted]
+    if feature in active:
+        return active[feature]
     if feature:
         return Refusal(f"feature {feature} has no active workflow", _list_of(active))
     if len(active) == 1:
         return next(iter(active.values()))
-    return Refusal("no workflow is active" if not active else "several features are in progress", _list_of(active))
+    return Refusal("no workflow is active" if not active else "several features are in work", _list_of(active))
 
 
 def _list_of(active: Iterable[str]) -> str:

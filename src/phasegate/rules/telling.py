@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from phasegate.rules import package_run
 from phasegate.rules.answer_words import Verdict
+from phasegate.rules.board import next_commands
 from phasegate.rules.decide import decide, take
 from phasegate.rules.feature_events import (
     Advanced,
@@ -164,9 +165,14 @@ def _short(text: str) -> str:
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."
 
 
-def standing_lines(feature: Feature) -> tuple[str, ...]:
-    """Where a feature stands when a run stops, in words: why, what is kept, and the command that comes next."""
+def standing_lines(feature: Feature, naming: str = "") -> tuple[str, ...]:
+    """Where a feature stands when a run stops, in words: why, what is kept, and the command that comes next.
+
+    `naming`: ` --feature SLUG`, where another feature is in work too.
+    """
     workflow = feature.workflow
+    commands = next_commands(str(workflow.stage), is_last_phase=workflow.is_last_phase, naming=naming)
+    then = f"  then: {commands}"
     branch = f"the work is on feat/{workflow.feature}"
     gate = gate_name(workflow.phase)
     match workflow.stage:
@@ -176,17 +182,17 @@ def standing_lines(feature: Feature) -> tuple[str, ...]:
                 f"{workflow.feature} is blocked in {workflow.phase}: {workflow.reason}",
                 *_findings(feature),
                 *remedy,
-                f"  {branch}; the logs: phasegate audit show",
-                '  then: phasegate resolve "how", and phasegate run',
+                f"  {branch}; the logs: phasegate show {workflow.phase} --log{naming}",
+                then,
             )
         case Stage.GATE_PASSED if workflow.is_last_phase:
-            return (f"{gate} was the last gate; {branch}", "  then: phasegate complete")
+            return (f"{gate} was the last gate; {branch}", then)
         case Stage.GATE_PASSED:
-            return (f"{gate} has passed; {branch}", "  then: phasegate run, or phasegate advance")
+            return (f"{gate} has passed; {branch}", then)
         case Stage.GATE_FAILED:
-            return (f"{gate} has failed: {workflow.reason}", "  then: phasegate run, or phasegate retry")
+            return (f"{gate} has failed: {workflow.reason}", then)
         case Stage.WORKING:
-            return (f"{resolve_display_name(workflow.phase)} is in progress; {branch}", "  then: phasegate run")
+            return (f"{resolve_display_name(workflow.phase)} is in progress; {branch}", then)
         case Stage.CANCELLED:
             return (f"{workflow.feature} is cancelled: {workflow.reason}",)
         case Stage.COMPLETED:

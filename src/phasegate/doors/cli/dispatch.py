@@ -50,7 +50,7 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
             if isinstance(report, Stopped):
                 teller.say(f"{work_package}: stopped, its agents too; dispatch it again to continue")
                 raise KeyboardInterrupt
-    show(report._asdict(), _shown(report), as_json)
+    show(report._asdict(), _shown(report, f" --feature {report.feature}" if feature else ""), as_json)
     return 0 if report.accepted else 1
 
 
@@ -85,13 +85,13 @@ class _Progressing:
         return f"  {line}" if line else ""
 
 
-def _shown(report: PackageReport) -> str:
+def _shown(report: PackageReport, naming: str) -> str:
     if report.accepted:
         return f"{report.package} DONE: {report.branch} at {report.commit[:12]}, merged into feat/{report.feature}"
     return "\n".join(
         (
             f"{report.package} {report.state}: {printable(report.reason)}",
             f"  what to do: {printable(report.remediation)}",
-            f"  then: phasegate dispatch {report.package}",
+            f"  then: phasegate dispatch {report.package}{naming}",
         )
     )

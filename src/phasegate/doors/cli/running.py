@@ -31,7 +31,6 @@ from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.telling import standing_lines
 
-_GO_ON = "  then: phasegate run"
 _agent_option = click.option(
     "--agent",
     metavar="NAME",
@@ -64,9 +63,10 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
         teller = Teller(quiet=as_json)
         for told in Follower(store, slug, after=0).told():
             teller(told)
+        go_on = f"  then: phasegate run{orders.naming(store, slug)}"
     if as_json:
         show(standing_view(feature), "", as_json)
-    teller.end((*_outlook(project, feature), _GO_ON))
+    teller.end((*_outlook(project, feature), go_on))
     return 0
 
 
@@ -117,11 +117,12 @@ def _let_go(run: DetachedRun, as_json: bool) -> int:
     """Say where a detached run can be followed, and how it is ended."""
     if run.exit_code is None:
         text = (
-            f"{run.feature} runs as process {run.pid}\n  follow it: phasegate status\n"
+            f"{run.feature} runs as process {run.pid}\n  follow it: phasegate status --feature {run.feature}\n"
             f"  end it:    phasegate stop --feature {run.feature}\n  log:       {printable(run.log)}"
         )
     else:
-        text = f"{run.feature}: the run has ended already\n  log: {printable(run.log)}\n  then: phasegate status"
+        then = f"  then: phasegate status --feature {run.feature}"
+        text = f"{run.feature}: the run has ended already\n  log: {printable(run.log)}\n{then}"
     show(run, text, as_json)
     return run.exit_code or 0
 
@@ -141,9 +142,13 @@ def stop(feature: str | None, as_json: bool) -> int:
     """
     with waiting("waiting for the run to end"):
         report = stop_runs(open_project(current_folder()).location, feature)
-    outcome, then = ("has ended", "phasegate run") if report.ended else ("is still ending", "phasegate status")
+    outcome, then = ("has ended", "run") if report.ended else ("is still ending", "status")
     lines = [printable(f"  process {one.pid} ({one.command}) {outcome}") for one in report.processes]
-    show(report, "\n".join((f"{report.feature}: told to stop", *lines, f"  then: {then}")), as_json)
+    show(
+        report,
+        "\n".join((f"{report.feature}: told to stop", *lines, f"  then: phasegate {then} --feature {report.feature}")),
+        as_json,
+    )
     return 0 if report.ended else 1
 
 
@@ -167,12 +172,18 @@ def carry_on(
     except PhasegateError:
         teller.end()
         raise
+    naming = orders.naming(store, slug)
     if isinstance(feature, Stopped):
-        teller.end((f"{slug} is stopped; what the agents left is saved, and what was done counts", _GO_ON))
+        teller.end(
+            (
+                f"{slug} is stopped; what the agents left is saved, and what was done counts",
+                f"  then: phasegate run{naming}",
+            )
+        )
         raise KeyboardInterrupt
     if as_json:
         show(standing_view(feature), "", as_json)
-    teller.end(standing_lines(feature))
+    teller.end(standing_lines(feature, naming))
     stopped = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
     return 1 if feature.workflow.stage in stopped else 0
 

@@ -41,7 +41,7 @@ def _carry_out(feature: str | None, as_json: bool, order: Callable[[Project, Sto
             after = order(project, store, slug, project.ordered_at("cli"))
         if as_json:
             show(standing_view(after), "", as_json)
-        teller.end(standing_lines(after))
+        teller.end(standing_lines(after, orders.naming(store, slug)))
     return 0
 
 

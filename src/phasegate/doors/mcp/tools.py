@@ -23,7 +23,7 @@ from phasegate.engine.job_view import job_view
 from phasegate.engine.project import Project, Store, open_project, opened_store
 from phasegate.engine.subject_view import PartKind, find_subject, part_of
 from phasegate.engine.tracing import choose_feature, trace_feature
-from phasegate.engine.views import Reader, find_cards, need_reader, open_reader, overview, worker_on
+from phasegate.engine.views import Reader, feature_named, find_cards, need_reader, open_reader, overview, worker_on
 from phasegate.engine.watching import Follower
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
 from phasegate.rules.ordering import By
@@ -146,6 +146,8 @@ def call_tool(tool: McpTool, arguments: Fields, desk: McpDesk, question: Questio
     except msgspec.ValidationError as error:
         raise McpError(INVALID_PARAMS, f"{tool.name}: {error}") from error
     try:
+        if feature := getattr(given, "feature", ""):
+            given = msgspec.structs.replace(given, feature=feature_named(str(desk.folder), feature))
         found = as_data(tool.answer(given, desk, question))
     except InputRequired as required:
         return required.result
