@@ -250,4 +250,4 @@ def test_which_variables_are_secret() -> None:
         "SHORT_KEY": "1",
     }
     found = secrets_of(env, ("MODEL_API_KEY", "MODEL_NAME", "HTTPS_PROXY", "CONFIG_CONTENT", "SHORT_KEY", "UNSET_KEY"))
-    assert set(found) == {b'quoted"key', b'quoted\\"key', b"pass%20word", b"pass word", b"key-in-json"}
+    assert set(found) == {b'quoted"key', b"pass%20word", b"pass word", b"key-in-json"}

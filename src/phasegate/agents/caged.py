@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+import msgspec
+
 from phasegate.agents.port import (
     AgentEvent,
     AgentReport,
@@ -27,6 +29,7 @@ from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
+from phasegate.cage.redact import Redactor
 from phasegate.cage.request import Outcome, Request
 
 OnEvent = Callable[[AgentEvent], None]
@@ -110,6 +113,16 @@ def run_agent(job: Job, reading: StreamReading, on_event: OnEvent | None = None)
         "", Ending.FAILED, "what it printed could not be read; this is a bug in Phasegate: see the log"
     )
     return AgentRun(unread, finished)
+
+
+def without_secrets(report: AgentReport, secrets: tuple[bytes, ...]) -> AgentReport:
+    """What a run brought, with no secret in it that came in pieces which alone looked harmless."""
+    if not secrets:
+        return report
+    hide = Redactor(secrets).whole
+    texts = {name: hide(getattr(report, name)) for name in ("answer", "reason", "remedy", "remark")}
+    blockers = tuple(map(hide, report.blockers))
+    return msgspec.structs.replace(report, **texts, blockers=blockers)
 
 
 class _Ear:

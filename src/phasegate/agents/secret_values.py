@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-SHORTEST = 8
+from phasegate.rules.lent_values import SHORTEST
+
 _NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie|bearer|session|^(?:access|refresh)$", re.I)
 _DEEPEST = 20
 
@@ -26,19 +26,16 @@ def secrets_of(env: Mapping[str, str], names: Iterable[str]) -> tuple[bytes, ...
         value = env.get(name, "")
         found |= {value} if _NAME.search(name) else set(_password(value))
         found |= set(_strings(_parsed(value.encode("utf-8", "surrogateescape")), secret=False))
-    return as_printed(found)
+    return _long(found)
 
 
 def secrets_in(data: bytes) -> tuple[bytes, ...]:
     """The secrets of a sign-in file."""
-    return as_printed(_strings(_parsed(data), secret=False))
+    return _long(_strings(_parsed(data), secret=False))
 
 
-def as_printed(values: Iterable[str]) -> tuple[bytes, ...]:
-    """Values as programs print them: as they are, and inside JSON."""
-    long = {value for value in values if len(value) >= SHORTEST}
-    forms = {form for value in long for form in (value, json.dumps(value)[1:-1])}
-    return tuple(sorted(form.encode("utf-8", "surrogateescape") for form in forms))
+def _long(values: Iterable[str]) -> tuple[bytes, ...]:
+    return tuple(sorted({value.encode("utf-8", "surrogateescape") for value in values if len(value) >= SHORTEST}))
 
 
 def _password(value: str) -> Iterator[str]:

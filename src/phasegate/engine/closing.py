@@ -8,6 +8,7 @@ from phasegate.checks.evidence import Evidence
 from phasegate.checks.excerpt import listed
 from phasegate.engine.briefing import CHANGELOG
 from phasegate.engine.feature_branch import Branch
+from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.phase_checks import check_merge
 from phasegate.engine.project import Project
 from phasegate.engine.validation import failures_of
@@ -104,7 +105,7 @@ def put_away(project: Project, slug: str, works: Iterable[str]) -> tuple[str, ..
     kept = []
     for work in works:
         for found in _checkouts(project, slug, work):
-            if isinstance(remove_checkout(found, project.signature()), Unsaved):
+            if isinstance(remove_checkout(found, project.signature(), lent_keys(project)), Unsaved):
                 kept.append(str(found.folder))
         for room in (
             review_room(project, f"{slug}-{work}"),

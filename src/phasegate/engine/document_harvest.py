@@ -21,7 +21,8 @@ def take_documents(branch: Branch, left: Left) -> tuple[str, ...]:
     Documents are shown to other agents and merged: where something looks like a secret nothing is taken, and it is
     told where.
     """
-    if violations := tuple(left.violations()):
+    leaks = (f"{where}: it holds a key that was lent to the agent" for where in left.leaks())
+    if violations := (*left.violations(), *leaks):
         return violations
     tip = left.taken_over()
     if secrets := _secrets(branch, left.checkout.start, tip):

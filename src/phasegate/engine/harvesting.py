@@ -11,13 +11,16 @@ from phasegate.engine.steps import Did
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
+from phasegate.rules.lent_values import NOTHING_LENT, LentValues
 from phasegate.rules.package_run import Harvested, PackageHappened
 from phasegate.rules.scope import LITTER, Scope, Violation, changed_lock_files, judge
 from phasegate.rules.visible_text import visible
 from phasegate.workspace.changes import Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.checkout_lifecycle import Unsaved, start_over
 from phasegate.workspace.disk import Found
 from phasegate.workspace.harvest import Harvest, harvest
+from phasegate.workspace.leaked_keys import leaks
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.refs import RefMoved, branch_is_gone
 from phasegate.workspace.tree_diff import differences
@@ -27,7 +30,7 @@ def take_over(place: Workplace, round_: int, allowed: tuple[ScopeException, ...]
     """Look at every checkout; if all of them are within their scope, join them on the package's branch."""
     title = f"{place.package.work_package_id}: {place.package.title}"
     found = [
-        Left(checkout, place.scope(index, allowed), title, place.signature(), place.litter)
+        Left(checkout, place.scope(index, allowed), title, place.signature(), place.litter, place.lent)
         for index, checkout in enumerate(place.checkouts())
     ]
     for index in range(place.count):
@@ -35,6 +38,10 @@ def take_over(place: Workplace, round_: int, allowed: tuple[ScopeException, ...]
     violations = tuple(text for left in found for text in left.violations()) or tuple(_contested(found))
     if violations:
         return Did((Harvested(violations=violations),))
+    if leaking := [(left.checkout, texts) for left in found if (texts := tuple(dict.fromkeys(left.leaks())))]:
+        renewed = [start_over(checkout, place.terms()) for checkout, _ in leaking]
+        kept = tuple(f"{one.folder} is not reset: {one.reason}" for one in renewed if isinstance(one, Unsaved))
+        return Did((Harvested(leaks=tuple(text for _, texts in leaking for text in texts)[:MOST_NAMED]),), (), kept)
     remarks = tuple(remark for left in found for remark in left.remarks())
     paper = write_remarks(place.project, remarks, place.paper_name(round_, ".remarks"))
     start = found[0].checkout.start
@@ -75,9 +82,15 @@ class Left:
     """What one agent left in its checkout."""
 
     def __init__(
-        self, checkout: Checkout, scope: Scope, title: str, committer: Signature, litter: tuple[str, ...] = LITTER
+        self,
+        checkout: Checkout,
+        scope: Scope,
+        title: str,
+        committer: Signature,
+        litter: tuple[str, ...] = LITTER,
+        lent: LentValues = NOTHING_LENT,
     ) -> None:
-        self.checkout = checkout
+        self.checkout, self._lent = checkout, lent
         self._scope, self._title, self._committer = scope, title, committer
         self._seen: Observation | TooMuch = observe(checkout, litter=litter)
 
@@ -89,7 +102,13 @@ class Left:
         if isinstance(self._seen, TooMuch):
             yield f"the checkout holds more than {self._seen.limit} {self._seen.what}"
             return
-        yield from told(judge(self._seen.changes, self._scope, self._seen.tracked))
+        outside = judge(self._seen.changes, self._scope, self._seen.tracked)
+        yield from map(self._lent.hidden_in, told(outside))
+
+    def leaks(self) -> Iterator[str]:
+        """Where a key stands that was lent to the agent."""
+        if not isinstance(self._seen, TooMuch):
+            yield from leaks(self.checkout, self._seen, self._takes, self._lent)
 
     def remarks(self) -> Iterator[str]:
         """What is no violation, and for the reviewer to know."""
@@ -101,19 +120,15 @@ class Left:
         }
         for name, paths in found.items():
             if paths:
-                yield note(name, FILES=named(paths))
+                yield note(name, FILES=self._lent.hidden_in(named(paths)))
+
+    def _takes(self, path: str) -> bool:
+        return not self._scope.is_litter(path) and (self._scope.covers(path) or self._scope.is_lock_file(path))
 
     def taken_over(self) -> str:
         """The head of the work's branch, with what this agent may deliver. A second time is no harm."""
         assert not isinstance(self._seen, TooMuch)
-        scope = self._scope
-        taken = harvest(
-            self.checkout,
-            self._seen,
-            lambda path: not scope.is_litter(path) and (scope.covers(path) or scope.is_lock_file(path)),
-            committer=self._committer,
-            title=self._title,
-        )
+        taken = harvest(self.checkout, self._seen, self._takes, committer=self._committer, title=self._title)
         if isinstance(taken, RefMoved) and taken.actual is None:
             raise branch_is_gone(self.checkout.repository, self.checkout.assignment.branch)
         if not isinstance(taken, Harvest):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.agents.caged import job_request, run_agent
+from phasegate.agents.caged import job_request, run_agent, without_secrets
 from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPlaces, make_envelope
 from phasegate.agents.port import AgentConfig, AgentEvent, AgentTask, FinishedRun, Harness, Usage
 from phasegate.agents.request_spool import RequestSpool
@@ -17,6 +17,7 @@ from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
 from phasegate.cage.probe import choose
+from phasegate.cage.redact import Redactor
 from phasegate.cage.request import Request
 from phasegate.cage.sweep import end_tagged
 from phasegate.config.settings import Sandbox
@@ -77,7 +78,9 @@ def run_job(
         with spool.serving(admitted.answer):
             cage = Job(request)
             announce(cage)  # whoever started this may stop it from another thread
-            report, finished = run_agent(cage, harness.reading(task, cage), _listener(project, trails, assigned))
+            hear = _listener(project, trails, assigned, request.secrets)
+            report, finished = run_agent(cage, harness.reading(task, cage), hear)
+    report = without_secrets(report, request.secrets)
     project.activities.pop(assigned.job, None)
     _empty(folder)
     (folder / ANSWER).write_text(report.answer, encoding="utf-8", errors="replace")
@@ -88,10 +91,15 @@ def run_job(
     return ended._replace(rows=(_ended_row(project, admitted.row, ended, prompt), trail_sealed(seal)))
 
 
-def _listener(project: Project, trails: TrailSink, assigned: Assigned) -> Callable[[AgentEvent], None]:
+def _listener(
+    project: Project, trails: TrailSink, assigned: Assigned, secrets: tuple[bytes, ...]
+) -> Callable[[AgentEvent], None]:
     trail = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, project.now(), done))
 
+    hide = Redactor(secrets).whole
+
     def hear(event: AgentEvent) -> None:
+        event = msgspec.structs.replace(event, text=hide(event.text), path=hide(event.path))
         shown_live(project.activities, assigned.job, event)
         trail(event)
 

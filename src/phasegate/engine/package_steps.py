@@ -83,7 +83,7 @@ class PackageSteps:
         for index in range(place.count):
             found = find_checkout(place.project.repository, place.assignment(index))
             if found is not None:
-                removed = remove_checkout(found, place.signature(), keep_for_reuse=True)
+                removed = remove_checkout(found, place.signature(), place.lent, keep_for_reuse=True)
                 if isinstance(removed, Unsaved):
                     kept.append(f"{removed.folder} is kept: {removed.reason}")
         return Did((Cleaned(),), notices=tuple(kept))

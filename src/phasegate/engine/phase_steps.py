@@ -9,6 +9,7 @@ from phasegate.engine.document_harvest import take_documents
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.harvesting import Left
 from phasegate.engine.job_end import Assigned, Ended
+from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.phase_checks import run_commands, seconds_of
 from phasegate.engine.planning import Plans, plan_findings
 from phasegate.engine.project import Project
@@ -109,13 +110,15 @@ class PhaseSteps:
         checkout = take_checkout(self._project.repository, assignment, self._terms())
         scope = write_scope(self._branch, "archive" if feature.closing else "plan")
         title = f"{assignment.work}: documents, round {feature.round}"
-        left = Left(checkout, scope, title, self._project.signature())
+        left = Left(checkout, scope, title, self._project.signature(), lent=lent_keys(self._project))
         if against := take_documents(self._branch, left):
             # Nothing is taken over. What was written is saved; where it cannot be, it stays, and that is told too.
             renewed = start_over(checkout, self._terms())
             kept = (f"{renewed.folder} is kept: {renewed.reason}",) if isinstance(renewed, Unsaved) else ()
             return Did((Strayed((*against, *kept)),))
-        expect_saved(remove_checkout(checkout, self._project.signature(), keep_for_reuse=True))
+        expect_saved(
+            remove_checkout(checkout, self._project.signature(), lent_keys(self._project), keep_for_reuse=True)
+        )
         drop_branch(self._project.repository, assignment.branch, self._branch.name)
         wanted = () if feature.closing else feature.phase.artifacts
         there = self._branch.present(wanted)
@@ -169,7 +172,7 @@ class PhaseSteps:
 
     def _terms(self) -> Terms:
         signature = self._project.signature()
-        return Terms(signature.who, signature, worktrees=self._project.worktrees)
+        return Terms(signature.who, signature, worktrees=self._project.worktrees, lent=lent_keys(self._project))
 
 
 def _report_name(feature: Feature) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from phasegate.agents.request_spool import Answerer, SpoolAnswer
 from phasegate.agents.spool_request import ArtifactList, ArtifactRead, ArtifactWrite, SpoolRequest, Status, WorktreeList
+from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.package_view import planned_cards
 from phasegate.engine.project import Project
 from phasegate.engine.views import PackageCard, package_cards, with_jobs
@@ -35,6 +36,10 @@ def answerer(project: Project, reader: Reader, feature: str, work: str) -> Answe
                 return SpoolAnswer(2, stderr=f"phasegate: this job belongs to {feature}\n")
             case ArtifactWrite():
                 content = request.content.encode()
+                if lent_keys(project).are_in(
+                    request.relative_path.encode("utf-8", "surrogateescape") + b"\n" + content
+                ):
+                    raise ConfigError("it holds a key that was lent to this job", "take it out, and write it again")
                 _check_place(work, request.relative_path)
                 _check_room(list_artifacts(project.root, feature, below=below), work, request.relative_path, content)
                 write_artifact(project.root, feature, request.relative_path, content, below=below)

@@ -6,6 +6,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
+from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.packages import PlannedPackage
 from phasegate.engine.project import Project
 from phasegate.engine.scope_exceptions import ScopeException, allowed_paths, protected_paths
@@ -13,6 +14,7 @@ from phasegate.engine.validation import profile_of
 from phasegate.errors import StateConflict
 from phasegate.git import Identity
 from phasegate.rules.glob import is_pattern
+from phasegate.rules.lent_values import LentValues
 from phasegate.rules.own_folders import OWN_FOLDERS
 from phasegate.rules.scope import Scope
 from phasegate.rules.work_package import split
@@ -44,6 +46,10 @@ class Workplace:
         """Who commits what agents could not commit themselves, and when."""
         return Signature(self._person, int(self.project.clock.time_s()))
 
+    @cached_property
+    def lent(self) -> LentValues:
+        return lent_keys(self.project)
+
     @property
     def document_name(self) -> str:
         return f"{self.package.work_package_id}.md"
@@ -56,7 +62,8 @@ class Workplace:
 
     def terms(self) -> Terms:
         signature, worktrees = self.signature(), self.project.worktrees
-        return Terms(signature.who, signature, (self.document_name,), litter=self.litter, worktrees=worktrees)
+        aside = (self.document_name,)
+        return Terms(signature.who, signature, aside, litter=self.litter, worktrees=worktrees, lent=self.lent)
 
     def checkout(self, index: int) -> Checkout:
         """The checkout of an agent, made if it is not there, with the package's document in it."""

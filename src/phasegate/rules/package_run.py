@@ -76,6 +76,7 @@ class Harvested(PackageEvent, frozen=True, tag="harvested"):
 
     commit: str = ""
     violations: tuple[str, ...] = ()
+    leaks: tuple[str, ...] = ()  # where a key stood that was lent to the agent
     remarks: str = ""  # the paper with what a diff would not make plain to the reviewer
 
 
@@ -284,6 +285,13 @@ def _delivered(run: Run, delivered: Owed) -> Run:
 
 
 def _after_harvest(run: Run, harvested: Harvested) -> Run:
+    if harvested.leaks:
+        reason = f"a key that was lent to the agent is in its work: {'; '.join(harvested.leaks)}"
+        return _blocked(
+            msgspec.structs.replace(run, findings=f"{reason}\nWrite no key, in no form, and begin again."),
+            reason,
+            "revoke the key and set a new one; the checkout begins anew, and what was there is saved without the key",
+        )
     if harvested.violations:
         reason = f"File scope violation: {'; '.join(harvested.violations)}"
         return _blocked(

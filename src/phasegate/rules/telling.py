@@ -144,6 +144,8 @@ def tell_package(package: str, event: package_run.PackageHappened) -> str:
             return f"{package}: round {round_}, {role}" + (f" by {agent}" if agent else "")
         case package_run.PackageJobEnded(_, end, reason) if reason:
             return f"{package}: {end}: {_short(reason)}"
+        case package_run.Harvested(leaks=leaks) if leaks:
+            return f"{package}: a key that was lent to the agent is in {_short('; '.join(leaks))}"
         case package_run.Harvested(commit, violations):
             taken = "work taken over" if commit else "nothing was changed"
             return f"{package}: {_short('; '.join(violations)) or taken}"

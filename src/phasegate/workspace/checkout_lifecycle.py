@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.rules.lent_values import NOTHING_LENT, LentValues
 from phasegate.workspace.changes import TooMuch
 from phasegate.workspace.checkout import Assignment, Checkout, check_names, find_checkout, records_folder
 from phasegate.workspace.checkout_making import Terms, adopt, home_of, make, retire
@@ -86,7 +87,7 @@ def start_over(checkout: Checkout, terms: Terms) -> Renewed | Unsaved:
     """
     repository, assignment = checkout.repository, checkout.assignment
     with checkout_lock(repository, assignment.name):
-        saved = _saved(checkout, terms.signature)
+        saved = _saved(checkout, terms.signature, terms.lent)
         if isinstance(saved, Unsaved):
             return saved
         if assignment.agent_index is None:
@@ -98,7 +99,7 @@ def start_over(checkout: Checkout, terms: Terms) -> Renewed | Unsaved:
 def bring_up_to_date(checkout: Checkout, terms: Terms) -> Renewed | Unsaved:
     """Put the package's work on top of the feature's branch as it is now; what conflicts is in the files, marked."""
     with checkout_lock(checkout.repository, checkout.assignment.name):
-        saved = _saved(checkout, terms.signature)
+        saved = _saved(checkout, terms.signature, terms.lent)
         if isinstance(saved, Unsaved):
             return saved
         begin = beginning_of(checkout.repository, checkout.assignment, terms.signature)
@@ -106,12 +107,17 @@ def bring_up_to_date(checkout: Checkout, terms: Terms) -> Renewed | Unsaved:
 
 
 def remove_checkout(
-    checkout: Checkout, signature: Signature, *, keep_for_reuse: bool = False, discard: bool = False
+    checkout: Checkout,
+    signature: Signature,
+    lent: LentValues = NOTHING_LENT,
+    *,
+    keep_for_reuse: bool = False,
+    discard: bool = False,
 ) -> Removed | Unsaved:
     """Remove a checkout, or keep its files for the next one. `discard`: even if its work cannot be saved."""
     repository, name = checkout.repository, checkout.assignment.name
     with checkout_lock(repository, name):
-        saved = None if discard else _saved(checkout, signature)
+        saved = None if discard else _saved(checkout, signature, lent)
         if isinstance(saved, Unsaved):
             return saved
         if not (keep_for_reuse and retire(checkout)):
@@ -133,8 +139,8 @@ def drop_branch(repository: Repository, branch: str, target: str) -> bool:
         return move_refs(repository, lock, [Move(BRANCHES + branch, tip, None)], f"remove {branch}") is None
 
 
-def _saved(checkout: Checkout, signature: Signature) -> Saved | Unsaved | None:
-    saved = save(checkout, signature)
+def _saved(checkout: Checkout, signature: Signature, lent: LentValues) -> Saved | Unsaved | None:
+    saved = save(checkout, signature, lent)
     if isinstance(saved, TooMuch):
         return Unsaved(checkout.folder, f"it holds too much: {saved.what} (limit {saved.limit})")
     if saved is not None and saved.left_out:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.beneath import opened_folder
 from phasegate.git import Identity, git
+from phasegate.rules.lent_values import NOTHING_LENT, LentValues
 from phasegate.rules.scope import LITTER
 from phasegate.workspace.agent_git_reader import fingerprint
 from phasegate.workspace.agent_git_writer import Seedling, write_agents_git
@@ -46,6 +47,7 @@ class Terms(NamedTuple):
     set_aside: tuple[str, ...] = ()
     litter: tuple[str, ...] = LITTER
     worktrees: Path | None = None
+    lent: LentValues = NOTHING_LENT  # to agents: never saved
 
 
 class _Used(NamedTuple):

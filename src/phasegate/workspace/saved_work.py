@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from phasegate.errors import StateConflict
+from phasegate.rules.lent_values import LEFT_OUT, NOTHING_LENT, LentValues
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout, opened_root
 from phasegate.workspace.disk import Found, Limits, content_as_seen
@@ -16,6 +20,7 @@ from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 from phasegate.workspace.tree_diff import differences
 
+_NOTE = f"{LEFT_OUT}\n".encode()
 _EMPTY_KINDS = ("010", "140", "020", "060")
 
 
@@ -27,8 +32,13 @@ class Saved(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def save(checkout: Checkout, signature: Signature, *, limits: Limits = DEFAULT_LIMITS) -> Saved | TooMuch | None:
-    """Keep everything that the disk holds and the package's branch does not; None if there is nothing."""
+def save(
+    checkout: Checkout, signature: Signature, lent: LentValues = NOTHING_LENT, *, limits: Limits = DEFAULT_LIMITS
+) -> Saved | TooMuch | None:
+    """Keep everything that the disk holds and the package's branch does not; None if there is nothing.
+
+    A file that holds a key that was lent to the agent is kept as a note, and one with such a name not at all.
+    """
     seen = observe(checkout, limits=limits)
     if isinstance(seen, TooMuch):
         return seen
@@ -39,7 +49,7 @@ def save(checkout: Checkout, signature: Signature, *, limits: Limits = DEFAULT_L
     on_branch = versions(differences(repository.place(), checkout.start, head))
     if not left_out and not _unsaved(checkout, on_disk, on_branch):
         return None
-    commit = _commit(checkout, seen, on_disk, head, signature)
+    commit = _commit(checkout, seen, _kept(checkout, seen, on_disk, lent), head, signature)
     return Saved(_keep(repository, checkout.assignment.name, commit), commit, left_out)
 
 
@@ -69,22 +79,41 @@ def _on_disk(seen: Observation) -> dict[str, Version | None]:
     return {path: None if found is None else Version(found.mode, found.object_id) for path, found in usable}
 
 
+def _contents(checkout: Checkout, seen: Observation, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    with opened_root(checkout.record) as root:
+        for path in paths:
+            found = seen.versions[path]
+            if found is not None:
+                yield path, content_as_seen(root, path, found, checkout.repository.hash_name)
+
+
+def _kept(
+    checkout: Checkout, seen: Observation, on_disk: dict[str, Version | None], lent: LentValues
+) -> dict[str, Version | None]:
+    """What is saved of it: no key that was lent to the agent."""
+    if not lent:
+        return on_disk
+    named = {path: one for path, one in on_disk.items() if not lent.are_in(path.encode("utf-8", "surrogateescape"))}
+    note = Version(
+        "100644", hashlib.new(checkout.repository.hash_name, b"blob %d\0%s" % (len(_NOTE), _NOTE)).hexdigest()
+    )
+    leaking = [path for path, content in _contents(checkout, seen, named) if lent.are_in(content)]
+    return {**named, **dict.fromkeys(leaking, note)}
+
+
 def _commit(
     checkout: Checkout,
     seen: Observation,
-    on_disk: dict[str, Version | None],
+    kept: dict[str, Version | None],
     head: str,
     signature: Signature,
 ) -> str:
     """A commit of the whole state upon the start. The branch is a second parent: it may be moved back after this."""
-    hash_name = checkout.repository.hash_name
-    found = ((path, seen.versions[path]) for path in on_disk)
-    with opened_root(checkout.record) as root:
-        contents = (content_as_seen(root, path, one, hash_name) for path, one in found if one is not None)
-        write_blobs(checkout.repository, contents)
+    as_seen = [path for path, one in _on_disk(seen).items() if one is not None and kept.get(path) == one]
+    write_blobs(checkout.repository, chain([_NOTE], (content for _, content in _contents(checkout, seen, as_seen))))
     parents = (checkout.start,) if head == checkout.start else (checkout.start, head)
     message = f"Saved work of {checkout.assignment.name}"
-    plan = NewCommit(parents, signature, signature, message, on_disk)
+    plan = NewCommit(parents, signature, signature, message, kept)
     (made,) = write_commits(checkout.repository, [plan])
     return made
 

@@ -14,8 +14,9 @@ from phasegate.cage.bounded_output import Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
-from phasegate.cage.redact import MARK, SHORTEST, Redactor
+from phasegate.cage.redact import MARK, Redactor
 from phasegate.cage.request import Request
+from phasegate.rules.lent_values import SHORTEST
 
 KEY = b"canary-key-0123456789"
 SECRETS = st.lists(st.text("abc", min_size=SHORTEST, max_size=12).map(str.encode), min_size=1, max_size=4)
