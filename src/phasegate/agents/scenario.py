@@ -20,6 +20,7 @@ HINT = "docs/how-to/script-an-agent.md has the format"
 MATCHED_BY = ("phase", "workflow_phase", "package", "round", "agent_index")
 VERDICTS = ("PASS", "NEEDS_REVISION", "NEEDS_CHANGES", "REJECTED", "MAJOR_ISSUES")
 TASK_STATUSES = ("COMPLETED", "FAILED")
+TASK_LINE = "<task_status id="
 RESULTS = {"success": "completed", "blocked": "blocked"}
 RESPONSE_FIELDS = (
     *("job_id", "wp_id", "success", "status", "summary", "commits", "artifacts", "pr_url", "duration_seconds"),
@@ -268,8 +269,11 @@ def _run(fields: _Fields) -> RunStep:
 
 
 def _task_status(fields: _Fields) -> PrintStep:
-    number, status = fields.text("task"), fields.one_of("status", TASK_STATUSES)
-    return PrintStep(f'<task_status id="{number}">{status}</task_status>', False)
+    return task_line(fields.text("task"), fields.one_of("status", TASK_STATUSES))
+
+
+def task_line(task: str, status: str) -> PrintStep:
+    return PrintStep(f'{TASK_LINE}"{task}">{status}</task_status>', to_stderr=False)
 
 
 def _result(fields: _Fields) -> ResultStep:

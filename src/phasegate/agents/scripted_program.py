@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from phasegate.agents.scenario import (
+    TASK_LINE,
     CommitStep,
     DeleteStep,
     ExitStep,
@@ -28,6 +29,7 @@ from phasegate.agents.scenario import (
     SleepStep,
     WriteStep,
     load_scenario,
+    task_line,
 )
 from phasegate.errors import ConfigError
 
@@ -179,6 +181,9 @@ class Player:
     def result(self, step: ResultStep) -> None:
         """The JSON response with this job's ids, and with what was really done unless the scenario says otherwise."""
         done = step.status == "completed"
+        if done and not any(isinstance(one, PrintStep) and one.text.startswith(TASK_LINE) for one in self._turn.steps):
+            for task in _tasks_in(self._values.get("prompt_path", "")):
+                self.print(task_line(task, "COMPLETED"))
         response = {
             "job_id": self._values.get("job_id"),
             "wp_id": self._values.get("wp_id") or None,
@@ -206,6 +211,15 @@ class Player:
         span = f"{self._base}..HEAD" if self._base else "HEAD"
         lines = _git_says("log", "--reverse", "--format=%H %s", span, "--").splitlines()
         return [{"sha": sha, "message": message} for sha, _, message in (line.partition(" ") for line in lines)]
+
+
+def _tasks_in(document: str) -> list[str]:
+    """The tasks that the front matter of a package's document names, written as a list on one line."""
+    with suppress(OSError, UnicodeDecodeError):
+        front = Path(document).read_text("utf-8").partition("\n---\n")[0]
+        found = re.search(r"^tasks: *\[(.*)\]", front, re.MULTILINE)
+        return re.findall(r"[0-9]+\.[0-9]+", found[1]) if found else []
+    return []
 
 
 def _git(*arguments: str) -> None:

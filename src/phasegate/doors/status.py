@@ -12,7 +12,9 @@ from phasegate.doors.hook import write_out
 from phasegate.engine.views import Overview, PackageCard, open_reader, overview
 from phasegate.rules.board import blocker_lines, board_lines, whereabouts, worker_line, workflow_lines
 from phasegate.rules.plain_json import as_data
-from phasegate.rules.spending import Spent, in_words
+from phasegate.rules.spending import Spent
+from phasegate.rules.spending import in_words as spent_in_words
+from phasegate.rules.task_progress import in_words, summed_up
 from phasegate.rules.visible_text import visible
 
 TYPE_CHECKING = False
@@ -70,8 +72,8 @@ def _spent_lines(spent: dict[str, Spent]) -> list[str]:
     own = spent.get("feature", everything)
     if not any(everything):
         return []
-    others = "" if own == everything else f"; all features: {in_words(everything)}"
-    return ["", f"spent: {in_words(own)}{others}"]
+    others = "" if own == everything else f"; all features: {spent_in_words(everything)}"
+    return ["", f"spent: {spent_in_words(own)}{others}"]
 
 
 def _other_line(card: FeatureCard) -> str:
@@ -110,6 +112,8 @@ def _lines(found: Overview, others: Sequence[FeatureCard], everything: bool) -> 
     rows = [*map(_plain, first.packages)]
     board = _board(rows, everything, in_workflow, style, _naming(first.feature, further))
     yield from ("", style(visible(first.feature), "bold"), *board)
+    if told := summed_up({row.id: row.tasks for row in rows}):
+        yield from ("", told)
     yield from [""] if further else []
     for one in further:
         told = ", ".join(f"{number} {visible(state)}" for state, number in one.counts.items() if number)
@@ -152,8 +156,10 @@ def _package_lines(card: PackageCard) -> Iterator[str]:
         yield "    stopped: no process works on it"
     if row.remediation:
         yield f"    what to do: {row.remediation}"
+    if row.tasks:
+        yield visible(f"    tasks, as reported: {in_words(row.tasks)}")
     if any(row.spent):
-        yield f"    spent: {in_words(row.spent)}"
+        yield f"    spent: {spent_in_words(row.spent)}"
     for job in row.jobs or ():
         how = job.outcome or ("stopped" if row.standing == "stopped" else "running")
         yield visible(f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {how}")

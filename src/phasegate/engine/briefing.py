@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
@@ -68,6 +68,7 @@ def brief_package(
         context=tuple(one.path for one in documents),
         share=share,
         scope=scope if implements else NOTHING,
+        asked_again=errand.asked_again,
     )
 
 
@@ -110,9 +111,19 @@ def _package_pieces(
         yield Piece(PieceKind.REVISED, "change.diff", diff_text(place.project.repository, place.start(), run.commit))
         papers = [place.project.papers.get(paper).decode() for paper in run.papers]
         yield from (Piece(PieceKind.REVISED, "evidence.md", evidence) for evidence in papers[:1])
-        if remarks := "".join(papers[1:]):
+        if remarks := "".join((*papers[1:], *_about_tasks(place.package.tasks, run))):
             yield Piece(PieceKind.REVISED, "remarks.md", remarks)
     yield from _findings(errand, run.findings)
+
+
+def _about_tasks(tasks: Sequence[str], run: Run) -> Iterator[str]:
+    """What the implementer reports of each task, for the reviewer to hold against the change."""
+    if tasks:
+        reported = dict(run.tasks)
+        said = (f"{name} {reported.get(name, 'without a status')}" for name in tasks)
+        yield f"- {note('tasks', STATUSES=', '.join(said))}\n"
+    if run.doubted:
+        yield f"- {note('doubted', TASKS=', '.join(run.doubted))}\n"
 
 
 def _findings(errand: Errand, findings: str) -> Iterator[Piece]:

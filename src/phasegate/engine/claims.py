@@ -19,7 +19,7 @@ from phasegate.record.rows import Event
 from phasegate.workspace.changes import TooMuch, observe
 
 CLAIMED, FALSE = "agent.claimed", "agent.claimed-falsely"
-_WORDS = ("summary", "pr_url", "next_steps", "error", "blocked_reason", "remediation")
+_WORDS = ("pr_url", "next_steps", "error", "blocked_reason", "remediation")
 
 
 class _Falsely(msgspec.Struct, frozen=True):

@@ -49,10 +49,16 @@ class Assigned(NamedTuple):
     scope: Scope = NOTHING  # what it may change
     commit: str = ""  # what a critic or reviewer of a phase is shown
     prompt: str = ""  # the whole of it, where it is not put together from the parts above
+    asked_again: bool = False  # the answer before this run could not be used
 
     @property
     def work_id(self) -> str:
         return self.work.work_package_id if self.work else ""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that are this job's alone. Agents that share a package share its tasks."""
+        return self.work.tasks if self.work and self.phase == "implement" and self.share is None else ()
 
 
 class Ended(NamedTuple):
@@ -96,6 +102,8 @@ def judged(
         (*report.blockers, *answer.blockers, *blockers_in(finished.stderr)),
         cut_short(finished) if finished.told_to_stop else "",
         again_s if is_limited else 0.0,
+        assigned.tasks,
+        assigned.asked_again,
     )
     until = datetime.fromtimestamp(again_s).astimezone().isoformat(timespec="seconds")
     end, reason, remediation = judge_end(seen, answer, Rest(now_s, until, has_a_stand_in))

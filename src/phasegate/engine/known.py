@@ -32,5 +32,5 @@ def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
         documents,
         () if package else tuple(record.packages(slug)),
         tuple(one for one in allowed if one.package == package),
-        tuple(one for one in claims if one.package == package),
+        tuple(one for one in claims if package in ("", one.package)),
     )

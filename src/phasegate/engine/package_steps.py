@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
+import msgspec
+
 from phasegate.engine.briefing import brief_package
 from phasegate.engine.claims import claimed, hold_against, said_last
 from phasegate.engine.harvesting import take_over, write_remarks
@@ -29,6 +33,8 @@ from phasegate.rules.retry import Fault
 from phasegate.workspace.checkout import find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, open_feature, remove_checkout, start_over
 from phasegate.workspace.removal import remove_tree
+
+MOST_TASKS = 1_000  # whose statuses are recorded of one answer
 
 
 class PackageSteps:
@@ -130,6 +136,7 @@ class PackageSteps:
             judged = (Reviewed(verdict, ended.answer.text),) if ended.end is End.DONE and verdict else ()
             remove_tree(review_room(self._place.project, self._name))
             return Did((end, *judged), ended.rows)
+        end = msgspec.structs.replace(end, tasks=tuple(islice(ended.answer.task_statuses.items(), MOST_TASKS)))
         kept = self._tidy_after(errand.agent_index, ended)
         said = claimed(self._place, assigned, errand.agent_index, ended) if ended.end is End.DONE else ()
         return Did((end,), (*ended.rows, *said), kept)

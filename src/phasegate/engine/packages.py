@@ -19,6 +19,7 @@ from phasegate.record.rows import Event, Package, Recorded
 from phasegate.rules.dependencies import needs, plan_problems
 from phasegate.rules.package_run import PackageHappened, PackageLimits, PackagePrepared, PackageStep, Run, apply, fold
 from phasegate.rules.phase import Work, phase_of
+from phasegate.rules.task_progress import as_line
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
 
 MOST_LISTED = 20
@@ -68,7 +69,10 @@ def plan_loaded(slug: str, documents: Mapping[str, str], known: Collection[str],
         raise ConfigError(f"{names[at]}.md: {problem.key} {problem.message}", "fix the plan, then load it again")
     texts = {package.work_package_id: documents[name] for name, package in zip(names, packages, strict=True)}
     fresh = (package for package in packages if package.work_package_id not in known)
-    rows = [Package(slug, package.work_package_id, package.title, State.PLANNED, since=ts) for package in fresh]
+    rows = [
+        Package(slug, one.work_package_id, one.title, State.PLANNED, since=ts, tasks=as_line(one.tasks, {}))
+        for one in fresh
+    ]
     return [Event(PLAN_LOADED, msgspec.json.encode(_Loaded(texts))), *map(package_changed, rows)]
 
 
@@ -136,7 +140,7 @@ class PackageUnit:
 
     def __init__(self, package: WorkPackage, limits: PackageLimits, phase: str) -> None:
         self.slug, self.work = package.feature_slug, package.work_package_id
-        self._title, self._limits, self._phase = package.title, limits, phase
+        self._title, self._tasks, self._limits, self._phase = package.title, package.tasks, limits, phase
 
     def read(self, recorded: Recorded) -> PackageHappened | None:
         if recorded.kind != HAPPENED:
@@ -163,11 +167,12 @@ class PackageUnit:
     def _row(self, run: Run, ts: str) -> Package:
         is_blocked = run.state is State.BLOCKED
         reason, remediation = (run.reason, run.remediation) if is_blocked else ("", "")
-        return Package(self.slug, self.work, self._title, run.state, run.round, reason, remediation, ts)
+        tasks = as_line(self._tasks, dict(run.tasks))
+        return Package(self.slug, self.work, self._title, run.state, run.round, reason, remediation, ts, tasks)
 
 
 def _shown(run: Run | None) -> tuple[object, ...]:
-    return (run.state, run.round, run.reason, run.remediation) if run else ()
+    return (run.state, run.round, run.reason, run.remediation, run.tasks) if run else ()
 
 
 def refuse_unready(reader: RecordReader, one: PlannedPackage) -> None:

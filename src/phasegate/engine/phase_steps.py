@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from phasegate.checks.excerpt import listed
 from phasegate.engine.briefing import WRITERS, brief_phase, write_scope
+from phasegate.engine.claims import said_last
 from phasegate.engine.closing import merge_feature, tidy
 from phasegate.engine.document_harvest import take_documents
 from phasegate.engine.feature_branch import Branch
@@ -17,10 +18,13 @@ from phasegate.engine.staffing import Member
 from phasegate.engine.steps import Did, Errand, Known
 from phasegate.engine.workplace import copy_for_review, expect_saved
 from phasegate.prompts.shipped_words import report
+from phasegate.record.rows import Package
+from phasegate.rules.document_lines import squeeze
 from phasegate.rules.feature_events import GateChecked, Happened, JobEnded, JobStarted, Reported, Strayed, Written
 from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import TASKS, Work
+from phasegate.rules.task_progress import NO_STATUS, from_line
 from phasegate.rules.workflow import gate_name
 from phasegate.workspace.checkout import Assignment, find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, drop_branch, remove_checkout, start_over, take_checkout
@@ -29,6 +33,7 @@ from phasegate.workspace.merge import fork_point
 from phasegate.workspace.removal import remove_tree
 
 SAME_TREE = "comparison with what was judged"
+LONGEST_SUMMARY = 2_000
 
 
 class PhaseSteps:
@@ -144,9 +149,13 @@ class PhaseSteps:
         return Did((Reported(commit),))
 
     def _implementation(self, known: Known) -> str:
-        rows = known.packages
-        lines = (f"| {row.id} | {row.state} | {row.round} | {row.title.replace('|', '/')} |" for row in rows)
-        values = {"FEATURE": self._branch.slug, "BRANCH": self._branch.name, "PACKAGES": "\n".join(lines)}
+        rows = sorted(known.packages, key=lambda row: (len(row.id), row.id))
+        values = {
+            "FEATURE": self._branch.slug,
+            "BRANCH": self._branch.name,
+            "PACKAGES": "\n".join(map(_package_line, rows)),
+            "DETAILS": "\n".join(_package_section(row, known) for row in rows),
+        }
         return report("implementation", values)
 
     def at_the_gate(self, feature: Feature) -> GateChecked:
@@ -173,6 +182,23 @@ class PhaseSteps:
     def _terms(self) -> Terms:
         signature = self._project.signature()
         return Terms(signature.who, signature, worktrees=self._project.worktrees, lent=lent_keys(self._project))
+
+
+def _package_line(row: Package) -> str:
+    tasks = from_line(row.tasks)
+    done = sum(status == "COMPLETED" for status in tasks.values())
+    title = row.title.replace("|", "/")
+    return f"| {row.id} | {row.state} | {row.round} | {f'{done} of {len(tasks)}' if tasks else '-'} | {title} |"
+
+
+def _package_section(row: Package, known: Known) -> str:
+    """The statuses of a package's tasks, and what its agents said they built in the last round."""
+    claims = said_last([one for one in known.claims if one.package == row.id], row.round)
+    summary = " ".join(one.said.summary or "" for one in claims).replace("<", "&lt;")
+    tasks = "\n".join(f"| {name} | {status or NO_STATUS} |" for name, status in from_line(row.tasks).items())
+    said = squeeze(summary)[:LONGEST_SUMMARY] or "-"
+    form = "implementation-package" if tasks else "implementation-package-plain"
+    return report(form, {"WP_ID": row.id, "TITLE": squeeze(row.title), "TASKS": tasks, "SUMMARY": said})
 
 
 def _report_name(feature: Feature) -> str:

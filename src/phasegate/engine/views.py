@@ -31,10 +31,11 @@ from phasegate.rules.board import (
     workflow_of,
 )
 from phasegate.rules.spending import Spent
+from phasegate.rules.task_progress import from_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from phasegate.engine.feature_view import FeatureView
     from phasegate.rules.work_package import WorkPackage
@@ -56,6 +57,7 @@ class PackageCard(NamedTuple):
     remediation: str
     since: str
     spent: Spent
+    tasks: Mapping[str, str] = {}  # the last status of each, as reported; empty where there is none yet
     jobs: tuple[Job, ...] | None = None
     waits_for: tuple[str, ...] | None = None
     is_ready: bool | None = None
@@ -222,7 +224,8 @@ def _package_card(reader: Reader, row: Package, spent: dict[str, Spent], is_held
     standing = standing_of_package(row.state, is_held=is_held or worker is not None)
     texts = (row.round, row.reason, row.remediation, row.since)
     used = spent.get(row.id, Spent())
-    return PackageCard(row.feature, row.id, row.title, row.state, standing, worker, *texts, used)
+    tasks = from_line(row.tasks)
+    return PackageCard(row.feature, row.id, row.title, row.state, standing, worker, *texts, used, tasks)
 
 
 def _shown(cards: Iterable[FeatureCard], folder: str, feature: str | None) -> FeatureCard | None:

@@ -34,6 +34,7 @@ class Package(NamedTuple):
     reason: str = ""
     remediation: str = ""
     since: str = ""
+    tasks: str = ""  # `1.1=COMPLETED 1.2`: each with its last status, if it has one
 
 
 class Job(NamedTuple):

@@ -32,7 +32,7 @@ class Schema(NamedTuple):
 
 
 SCHEMA = Schema(
-    version=3,
+    version=4,
     create="""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE event (
@@ -41,6 +41,7 @@ CREATE TABLE event (
 );
 CREATE TABLE package (
   feature TEXT, id TEXT, title TEXT, state TEXT, round INTEGER, reason TEXT, remediation TEXT, since TEXT,
+  tasks TEXT DEFAULT '',
   PRIMARY KEY (feature, id)
 ) WITHOUT ROWID;
 CREATE TABLE job (

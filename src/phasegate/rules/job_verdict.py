@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from phasegate.rules.answer import Answer
+from phasegate.rules.answer_words import TaskStatus
 from phasegate.rules.package_run import End
 from phasegate.rules.result import Response, check_result
 
 LONGEST_REST_S = 12 * 3600.0
+MOST_TASKS_NAMED = 20
 
 
 class SeenEnd(NamedTuple):
@@ -24,6 +26,8 @@ class SeenEnd(NamedTuple):
     blockers: tuple[str, ...] = ()  # `BLOCKER:` lines, wherever they stood
     cut_short: str = ""  # how, if it was told to stop before it ended
     lifted_at_s: float = 0.0  # of a limit of its provider, where that is known
+    tasks: tuple[str, ...] = ()  # that it was given alone, and owes a status each
+    asked_again: bool = False  # its answer before this one could not be used
 
 
 class JobVerdict(NamedTuple):
@@ -72,11 +76,23 @@ def _verdict(seen: SeenEnd, answer: Answer) -> JobVerdict:
 
 
 def _about_response(seen: SeenEnd, answer: Answer) -> JobVerdict:
-    """An implementer owes the JSON result of this very job."""
+    """An implementer owes the JSON result of this very job, and a status for each task that agrees with it."""
     if answer.response is None:
         return JobVerdict(End.UNREADABLE, answer.result_error or "there is no JSON result")
-    refused = _refusals(seen, answer.response)
-    return JobVerdict(End.UNREADABLE, refused) if refused else JobVerdict(End.DONE)
+    why = _refusals(seen, answer.response) or _task_trouble(seen, answer)
+    return JobVerdict(End.UNREADABLE, why) if why else JobVerdict(End.DONE)
+
+
+def _task_trouble(seen: SeenEnd, answer: Answer) -> str:
+    """Why the task statuses and a success cannot both stand. A missing one is asked for once, if there is time."""
+    said = answer.task_statuses
+    failed = [name for name, status in said.items() if status is TaskStatus.FAILED]
+    if failed:
+        return f"the result says success, but FAILED is the status of task {', '.join(failed[:MOST_TASKS_NAMED])}"
+    missing = [name for name in seen.tasks if name not in said]
+    if missing and not seen.asked_again and not seen.cut_short:
+        return f"there is no task_status line for task {', '.join(missing[:MOST_TASKS_NAMED])}"
+    return ""
 
 
 def _refusals(seen: SeenEnd, response: Response) -> str:

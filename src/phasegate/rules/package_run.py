@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from phasegate.rules.answer_words import Verdict
+from phasegate.rules.answer_words import TaskStatus, Verdict
 from phasegate.rules.ordering import By
 from phasegate.rules.work_package import State
 
@@ -69,6 +69,7 @@ class PackageJobEnded(PackageEvent, frozen=True, tag="job-ended"):
     remediation: str = ""
     cleanup: bool = False
     last_seen: str = ""  # of a lost job: when it last gave a sign. Without it, a loss of before they were counted
+    tasks: tuple[tuple[str, TaskStatus], ...] = ()  # as the implementer reports them
 
 
 class Harvested(PackageEvent, frozen=True, tag="harvested"):
@@ -169,6 +170,8 @@ class Run(msgspec.Struct, frozen=True):
     papers: tuple[str, ...] = ()  # for the reviewer of this round: evidence, then what there is to remark
     reason: str = ""
     remediation: str = ""
+    tasks: tuple[tuple[str, TaskStatus], ...] = ()  # the last status of each, as reported
+    doubted: tuple[str, ...] = ()  # tasks that were FAILED in an answer of this round, whatever was said later
 
     @property
     def last_round(self) -> int:
@@ -222,7 +225,7 @@ def apply(run: Run, event: PackageHappened) -> Run:  # noqa: C901 - one case an 
         case Cleaned() if run.step is PackageStep.CLEAN:
             return msgspec.structs.replace(run, step=PackageStep.STOP)
         case PackageResolved() if run.state is State.BLOCKED:
-            kept = Run(limits=run.limits, findings=run.findings, commit=run.commit)
+            kept = Run(limits=run.limits, findings=run.findings, commit=run.commit, tasks=run.tasks)
             return msgspec.structs.replace(kept, round=run.round + 1, rounds_before=run.round)
         case _:
             return run
@@ -231,7 +234,8 @@ def apply(run: Run, event: PackageHappened) -> Run:  # noqa: C901 - one case an 
 def _to_work(run: Run) -> Run:
     """A round begins: every agent of the package owes its part."""
     owed = tuple(Owed(index) for index in range(run.limits.agents))
-    return msgspec.structs.replace(run, state=State.DOING, step=PackageStep.IMPLEMENT, owed=owed, reason="")
+    fresh = msgspec.structs.replace(run, state=State.DOING, step=PackageStep.IMPLEMENT, owed=owed, reason="")
+    return msgspec.structs.replace(fresh, doubted=())
 
 
 def _is_owed(run: Run, started: PackageJobStarted) -> bool:
@@ -243,6 +247,10 @@ def _is_owed(run: Run, started: PackageJobStarted) -> bool:
 def _after_job(run: Run, job: PackageJobStarted, ended: PackageJobEnded) -> Run:
     """A job is closed; what it means counts only while its step lasts: a package that is blocked stays so."""
     run = msgspec.structs.replace(run, open_jobs=tuple(one for one in run.open_jobs if one is not job))
+    if ended.tasks:
+        failed = (name for name, status in ended.tasks if status is TaskStatus.FAILED)
+        doubted = tuple(dict.fromkeys((*run.doubted, *failed)))
+        run = msgspec.structs.replace(run, tasks=tuple(dict((*run.tasks, *ended.tasks)).items()), doubted=doubted)
     owed = next((one for one in run.owed if one.agent_index == job.agent_index), None)
     if owed is None or run.step != job.role:
         return run
