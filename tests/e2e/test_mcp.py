@@ -46,7 +46,7 @@ def test_a_feature_goes_from_its_start_to_its_merge_and_a_person_confirms_the_me
         assert started["now"]["orders"] == ["run", "escalate", "cancel"]
         cursor = client.tool("run")["cursor"]
         lines, now = waited_for(client, cursor)
-        assert (now["standing"], now["orders"]) == ("waiting", ["run", "complete", "escalate", "cancel"])
+        assert (now["standing"], now["orders"]) == ("waiting", ["run", "back", "complete", "escalate", "cancel"])
         assert len(lines) == len({*lines})
         assert any("review says PASS" in line for line in lines)
         assert not (run.root / "bye.py").exists()
@@ -81,6 +81,8 @@ def test_what_no_person_confirms_is_not_done_and_is_on_record(
 ) -> None:
     run.run("start", TYPE, DESCRIPTION)
     with McpClient(run.root, version=version, person=person) as client:  # type: ignore[arg-type]
+        assert "back needs a phase" in client.refusal("decide", order="back", text="x")
+        assert "does not take back now" in client.refusal("decide", order="back", phase="06", text="x")
         said = client.refusal("decide", order="cancel", text='it is "late"')
         assert why in said
         assert f'phasegate cancel --reason "it is \\"late\\"" --feature {SLUG}' in said

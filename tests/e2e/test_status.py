@@ -163,8 +163,8 @@ def test_all_that_waits_for_a_person_is_one_list_with_the_orders_that_are_allowe
             store.append_now(row.feature, TS, [workflow_changed(row)])
     waiting = json.loads(status(location.root, "--json").stdout)["waiting"]
     assert {(one["feature"], one["package"]): (one["asked"], one["orders"]) for one in waiting} == {
-        ("002-b", ""): ("resolve", ["resolve", "cancel"]),
-        ("003-c", ""): ("complete", ["run", "complete", "escalate", "cancel"]),
+        ("002-b", ""): ("resolve", ["resolve", "back", "cancel"]),
+        ("003-c", ""): ("complete", ["run", "back", "complete", "escalate", "cancel"]),
         ("004-d", "WP02"): ("dispatch", ["dispatch"]),
     }
     assert next(one for one in waiting if one["feature"] == "002-b")["reason"] == "stuck"

@@ -94,7 +94,7 @@ def test_a_feature_is_seen_with_every_gate_every_job_in_its_phase_and_what_may_b
     assert {"agent", "gate", "step"} == {bar["kind"] for bar in bars}
     assert any("test" in part for bar in bars for part in bar["parts_s"] or ())
     assert view["now"]["standing"] == "waiting"
-    assert view["now"]["orders"] == ["run", "complete", "escalate", "cancel"]
+    assert view["now"]["orders"] == ["run", "back", "complete", "escalate", "cancel"]
     assert project.command("status", "--json").json["detail"] is None
 
 

@@ -19,16 +19,22 @@ from phasegate.engine.project import opened_store
 from phasegate.record.lock import feature_lock
 from phasegate.rules.feature_events import Advanced, Escalated, PackageStarted, Started
 from phasegate.rules.lifecycle import Stage
+from phasegate.rules.phase import required_artifacts
 from phasegate.rules.work_package import State
+from phasegate.rules.workflow import WORKFLOWS
 from support.dispatch_project import Done, turn
 from support.feature_project import (
     APPROVES,
     ARCHIVES,
+    BYE,
     DESCRIPTION,
     SLUG,
+    TASKS,
     FeatureProject,
     blocks_in,
+    builds,
     document,
+    file,
     make_feature_project,
     plans,
     says,
@@ -253,6 +259,70 @@ def test_among_several_features_no_order_is_guessed_and_each_hint_can_be_typed(t
     alone = project.command("status").stdout  # the control: with one in work nothing need be named
     assert 'then: phasegate resolve "how", and phasegate run\n' in alone
     assert project.call("resolve", "now").code == 0
+
+
+@pytest.mark.demand("W4.l")
+def test_what_a_person_says_in_resolve_reaches_the_next_agent_wherever_the_feature_stood(tmp_path: Path) -> None:
+    project = note_project(tmp_path)
+    project.start("note")
+
+    def resolved(words: str) -> None:
+        assert project.call("escalate", "a question").code == 0
+        assert project.call("resolve", words).code == 0
+
+    resolved("count in metres")  # before anything was done
+    assert project.call("run", "--step").code == 0
+    resolved("and in feet")  # behind a passed gate
+    assert project.call("run").code == 0
+    resolved("name the customer")  # behind the last gate
+    assert project.call("complete").code == 0
+    plan, challenge, review, archive = (
+        project.prompts(role)[-1] for role in ("plan", "challenge", "review", "archive")
+    )
+    for prompt, words in ((plan, "count in metres"), (challenge, "count in metres"), (review, "and in feet")):
+        assert f"A person decided: {words}" in prompt
+    assert "A person decided: name the customer" in archive
+    assert "count in metres" not in review, "the gate of that phase has passed: it was done"
+    assert "in feet" not in archive
+
+
+@pytest.mark.demand("W4.k", "W4.l")
+def test_a_feature_goes_back_to_its_packages_and_to_its_plan_with_the_reason(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path)
+    phases = WORKFLOWS["quick"]
+    tasks = TASKS.replace("say how to use it", "say how to use it politely")
+    bye, polite = file("bye.py", f"# asked\n{BYE}"), file("docs.md", "Please call bye.\n")
+    again = [document(name) for name in required_artifacts(phases[0], phases) if name != "tasks.md"]
+    plans_again = turn("plan", *again, document("tasks.md", tasks), SAYS_PASS, round=2)
+    project.play(plans_again, builds("WP03", bye), builds("WP04", polite), *smooth(phases))
+    assert project.call("start", "quick", DESCRIPTION).code == 0
+    expect_refusal(
+        project.call("back", "06", "why"), 4, "06-implementation is not before 01-requirements", "first phase"
+    )
+    assert project.call("run").code == 0
+    expect_refusal(project.call("back", "nowhere", "why"), 4, "nowhere is not before", "earlier are: 01-requirements")
+    expect_refusal(project.call("back", "06", " "), 4, "going back needs a reason")
+    assert "back" in project.command("status", "--json").json["waiting"][0]["orders"]
+
+    done = project.call("back", "implementation", "errors need a line")
+    assert (done.code, "back to 06-implementation: errors need a line" in done.stderr) == (0, True)
+    expect_refusal(project.call("complete"), 4, "the gate of its last phase has not passed")
+    assert project.call("run").code == 0
+    assert {name for name, row in project.packages().items() if row.state == "DONE"} == {"WP01", "WP02", "WP03"}
+    assert project.show(f"feat/{SLUG}", "bye.py").startswith("# asked")
+    for role in ("implement", "review"):
+        assert "errors need a line" in project.prompts(role)[-1]
+
+    assert project.call("back", "01", "be polite").code == 0
+    assert project.call("run", "--merge").code == 0
+    assert "A person decided: be polite" in project.prompts("plan")[-1]
+    begun = sorted(job.wp for job in project.jobs() if job.phase == "implement")
+    assert begun == ["WP01", "WP02", "WP03", "WP04"], "only what the new plan changes is done again"
+    assert "be polite" in project.prompts("implement")[-1]
+    assert project.show("main", "docs.md") == "Please call bye.\n"
+    assert project.feature().workflow.stage is Stage.COMPLETED
+    assert project.audit_problems() == []
+    expect_refusal(project.call("back", "01", "too late", "--feature", "001"), 4, "has no active workflow")
 
 
 def _shown(project: FeatureProject) -> str:

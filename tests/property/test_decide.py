@@ -21,6 +21,7 @@ from phasegate.rules.feature_events import (
     JobEnded,
     JobStarted,
     PackageEnded,
+    WentBack,
 )
 from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.lifecycle import Stage
@@ -104,6 +105,10 @@ def check_step(world: World, event: Happened, then: World) -> None:
     if now.index > before.index:
         assert before.stage is Stage.GATE_PASSED
         assert now.index == before.index + 1
+    if now.index < before.index:
+        assert isinstance(event, WentBack), event
+        assert not world.account.merged
+        assert (then.feature.verdict, then.feature.commands, then.feature.attested) == (None, {}, "")
     if now.stage is Stage.COMPLETED and before.stage is not Stage.COMPLETED:
         assert isinstance(event, Completed)
         assert world.account.passed >= len(now.phases)
@@ -194,7 +199,9 @@ def test_the_orders_that_status_tells_from_a_row_are_those_that_are_taken(space:
     waiting = [feature for feature in space if is_waiting(feature)]
     assert waiting
     for feature in waiting:
-        assert orders_while_waiting(str(feature.workflow.stage), feature.merged) == allowed_orders(feature)
+        assert orders_while_waiting(
+            str(feature.workflow.stage), feature.workflow.index, feature.merged
+        ) == allowed_orders(feature)
 
 
 def is_waiting(feature: Feature) -> bool:

@@ -17,6 +17,7 @@ from phasegate.rules.lifecycle import (
     Workflow,
     advance,
     apply_gate,
+    back,
     cancel,
     choose,
     complete,
@@ -40,6 +41,7 @@ class Life(RuleBasedStateMachine):
         assert isinstance(step, Workflow)
         self.now = step
         self.passed: set[int] = set()
+        self.at, self.rounds = -1, dict[int, int]()
 
     def take(self, step: Step) -> bool:
         if isinstance(step, Refusal):
@@ -90,6 +92,15 @@ class Life(RuleBasedStateMachine):
             again = self.now.stage is Stage.WORKING
             assert self.now.round == self.before.round + again, "no number comes twice in a phase"
 
+    @rule(position=st.integers(0, 12), why=st.sampled_from(["", "too slow"]))
+    def be_sent_back(self, position: int, why: str) -> None:
+        phases = self.now.phases
+        if self.take(back(self.now, phases[position % len(phases)], why)):
+            assert why
+            assert self.now.index < self.before.index
+            assert (self.now.stage, self.now.reason) == (Stage.WORKING, "")
+            self.passed = set(range(self.now.index))
+
     @rule(reason=st.sampled_from(["", " ", "no longer wanted"]))
     def be_cancelled(self, reason: str) -> None:
         if self.take(cancel(self.now, reason)):
@@ -99,6 +110,16 @@ class Life(RuleBasedStateMachine):
     def finish(self) -> None:
         if self.take(complete(self.now)):
             assert self.passed == set(range(len(self.now.phases)))
+
+    @invariant()
+    def no_number_of_a_round_comes_twice_in_a_phase(self) -> None:
+        """Also after a phase was left and entered again."""
+        last = self.rounds.get(self.now.index, 0)
+        assert self.now.round >= last
+        if self.now.index != self.at:
+            assert self.now.round > last
+        self.at = self.now.index
+        self.rounds[self.now.index] = self.now.round
 
     @invariant()
     def the_round_stays_within_the_limit(self) -> None:

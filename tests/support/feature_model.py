@@ -37,6 +37,7 @@ from phasegate.rules.feature_events import (
     Retried,
     Started,
     Strayed,
+    WentBack,
     Written,
 )
 from phasegate.rules.feature_state import ROLES, Feature, Step
@@ -61,6 +62,7 @@ ORDERS: tuple[Happened, ...] = (
     Resolved("how"),
     Cancelled("reason"),
     CompletionAsked(),
+    *(WentBack(key, "why") for key in KEYS.values()),
 )
 SEEN = "2026-01-01T00:00:00.000Z"
 JUDGES = ("challenge", "review")
@@ -114,6 +116,11 @@ def _counted(world: World, event: Happened, feature: Feature) -> Account:  # noq
             new_round = world.feature.todo == ()
             kept = fresh if new_round else account
             return kept._replace(word=kept.word or kept.asked_for_word, asked_for_word=False, role="")
+        case WentBack():
+            works = [phase.work for phase in feature.plan]
+            is_planned = Work.PACKAGES in works[: feature.workflow.index + 1]
+            done = account.done if is_planned else frozenset[str]()
+            return fresh._replace(passed=feature.workflow.index, done=done, planned=done, archived=False)
         case Escalated() | Cancelled():
             return account._replace(asked_for_word=False, role="")
         case JobStarted(_, role):
@@ -165,7 +172,7 @@ def _without_texts(feature: Feature) -> Feature:
     """Texts are cut, and rounds counted from a person's last answer: nothing is decided by the number itself."""
     own = feature.workflow
     workflow = msgspec.structs.replace(
-        own, reason=own.reason and "reason", round=own.round - own.rounds_before, rounds_before=0
+        own, reason=own.reason and "reason", round=own.round - own.rounds_before, rounds_before=0, used=()
     )
     return msgspec.structs.replace(
         feature,
@@ -176,6 +183,8 @@ def _without_texts(feature: Feature) -> Feature:
         findings=feature.findings and "findings",
         remediation=feature.remediation and "remediation",
         attested=feature.attested and "attested",
+        said="",
+        said_at=0,
     )
 
 

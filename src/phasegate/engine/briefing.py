@@ -38,15 +38,16 @@ def brief_package(
     job: str,
     folder: Path,
     allowed: tuple[ScopeException, ...],
+    said: str = "",
 ) -> Assigned:
-    """A new job for a package, in this folder."""
+    """A new job for a package, in this folder. `said`: by a person, to all agents of the feature."""
     lay_file(folder, place.document_name, place.document)
     implements = errand.role == "implement"
     share = place.share(errand.agent_index) if implements else None
     scope = place.scope(errand.agent_index, allowed)
     documents = context_documents(place.project, place.package.feature_slug, place.start(), folder)
     values = {
-        **_package_facts(place, run, errand, share),
+        **_package_facts(place, run, errand, share, said),
         "JOB_ID": job,
         "SCOPE": ", ".join(scope.entries),
     }
@@ -63,7 +64,7 @@ def brief_package(
         checkout=folder,
         document=folder / place.document_name,
         instructions=instructions(errand.role, values),
-        pieces=tuple(_package_pieces(place, run, errand, documents)),
+        pieces=(*_package_pieces(place, run, errand, documents), *_decision(said)),
         paths=tuple(place.blobs_of(place.start())),
         context=tuple(one.path for one in documents),
         share=share,
@@ -72,9 +73,9 @@ def brief_package(
     )
 
 
-def _package_facts(place: Workplace, run: Run, errand: Errand, share: Share | None) -> dict[str, str]:
+def _package_facts(place: Workplace, run: Run, errand: Errand, share: Share | None, said: str) -> dict[str, str]:
     package = place.package
-    notes = [*_why_asked(errand, run.findings)]
+    notes = [*_why_asked(errand, run.findings, said)]
     if share is not None:
         files = ", ".join(share.deliverables)
         notes.append(note("share", INDEX=str(share.agent_index), COUNT=str(share.agent_count), FILES=files))
@@ -89,12 +90,14 @@ def _package_facts(place: Workplace, run: Run, errand: Errand, share: Share | No
     }
 
 
-def _why_asked(errand: Errand, findings: str) -> Iterator[str]:
+def _why_asked(errand: Errand, findings: str, said: str) -> Iterator[str]:
     """Why this run is asked for, if it is not the plain first one."""
     if findings:
         yield note("revision", BEFORE=str(errand.round - 1))
     elif errand.round == 1:
         yield note("first")
+    if said:
+        yield note("decided")
     if errand.reason:
         yield note("again" if errand.asked_again else "retry", REASON=errand.reason)
 
@@ -129,6 +132,11 @@ def _about_tasks(tasks: Sequence[str], run: Run) -> Iterator[str]:
 def _findings(errand: Errand, findings: str) -> Iterator[Piece]:
     if findings:
         yield Piece(PieceKind.FINDINGS, f"findings-{errand.round - 1}.md", findings)
+
+
+def _decision(said: str) -> Iterator[Piece]:
+    if said:
+        yield Piece(PieceKind.FINDINGS, "decision.md", note("decision", WORDS=said))
 
 
 def brief_phase(
@@ -181,7 +189,7 @@ def _phase_facts(branch: Branch, feature: Feature, errand: Errand) -> Mapping[st
         "BASE": feature.base,
         "KIND": note(kind, PHASE=phase),
         "SCOPE": ", ".join(_writable(branch, errand.role)),
-        "NOTE": "\n".join(_why_asked(errand, feature.findings)),
+        "NOTE": "\n".join(_why_asked(errand, feature.findings, feature.said)),
     }
 
 
@@ -199,6 +207,7 @@ def _phase_pieces(branch: Branch, feature: Feature, errand: Errand, commit: str)
     if errand.role == "review" and feature.report:
         yield Piece(PieceKind.REVISED, "evidence.md", feature.report)
     yield from _findings(errand, feature.findings)
+    yield from _decision(feature.said)
 
 
 def _request(feature: Feature) -> str:

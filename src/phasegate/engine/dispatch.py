@@ -13,6 +13,7 @@ from typing import NamedTuple
 from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
 from phasegate.engine.admission import DriverDesk
+from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.local_desk import local_desk
 from phasegate.engine.package_steps import PackageSteps
@@ -117,8 +118,19 @@ def carry_package(
         journal.time_steps()
         teller.run = journal.state
         with journal.ended():
-            _carry(desk, journal, UnitLoop(desk, journal, PackageSteps(place), teller.at_work), by, notices)
+            _carry(
+                desk,
+                journal,
+                UnitLoop(desk, journal, PackageSteps(place, _said(desk, package.feature_slug)), teller.at_work),
+                by,
+                notices,
+            )
         return _report(one, journal.state)
+
+
+def _said(desk: DriverDesk, slug: str) -> str:
+    feature = read_feature(desk.record, slug)
+    return feature.said if feature else ""
 
 
 def _carry(

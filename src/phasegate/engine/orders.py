@@ -31,6 +31,7 @@ from phasegate.rules.feature_events import (
     Resolved,
     Retried,
     Started,
+    WentBack,
 )
 from phasegate.rules.feature_state import STEPS, Feature, Step
 from phasegate.rules.finding import closest
@@ -40,7 +41,7 @@ from phasegate.rules.ordering import NOT_KEPT, By
 from phasegate.rules.package_run import MOST_LOSSES
 from phasegate.rules.phase import Work, phase_of, required_artifacts
 from phasegate.rules.step_outcomes import judged
-from phasegate.rules.workflow import WORKFLOWS, workflow_noun
+from phasegate.rules.workflow import WORKFLOWS, is_phase_named, workflow_noun
 from phasegate.workspace.checkout_lifecycle import open_feature
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import read_refs
@@ -116,6 +117,14 @@ def escalate(project: Project, store: RunRecord, slug: str, why: str, by: By = N
 def resolve(project: Project, store: RunRecord, slug: str, how: str, by: By = NOT_KEPT) -> Feature:
     """A blocker is dealt with: the blocked step can be tried again."""
     return _ordered(project, store, slug, "resolve", Resolved(how, by))
+
+
+def back(project: Project, store: RunRecord, slug: str, phase: str, why: str, by: By = NOT_KEPT) -> Feature:
+    """To an earlier phase, by its key, number or name; its gate and those behind it must pass again."""
+    feature = read_feature(store, slug)
+    keys = feature.workflow.phases if feature else ()
+    key = next((key for key in keys if is_phase_named(key, phase)), phase)
+    return _ordered(project, store, slug, "back", WentBack(key, why, by))
 
 
 def cancel(project: Project, store: RunRecord, slug: str, reason: str, by: By = NOT_KEPT) -> tuple[str, ...]:

@@ -40,8 +40,9 @@ MOST_TASKS = 1_000  # whose statuses are recorded of one answer
 class PackageSteps:
     """Fulfils `steps.Steps` for a package."""
 
-    def __init__(self, place: Workplace) -> None:
-        self._place = place
+    def __init__(self, place: Workplace, said: str = "") -> None:
+        """`said`: by a person, to all agents of the feature."""
+        self._place, self._said = place, said
 
     def carry_out(self, run: Run, known: Known) -> Did[PackageHappened]:
         match run.step:
@@ -118,7 +119,7 @@ class PackageSteps:
             folder = place.checkout(errand.agent_index).folder
         else:
             folder = copy_for_review(place.project, self._name, run.commit)
-        return brief_package(place, run, errand, member, job, folder, known.allowed)
+        return brief_package(place, run, errand, member, job, folder, known.allowed, self._said)
 
     def started(self, errand: Errand, assigned: Assigned) -> PackageJobStarted:
         return PackageJobStarted(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import NamedTuple
+
+import msgspec
 
 from phasegate.engine.check_plan import plan_for
 from phasegate.engine.feature_branch import Branch
@@ -18,7 +22,7 @@ from phasegate.prompts.shipped_words import note
 from phasegate.rules.dependencies import plan_problems
 from phasegate.rules.feature_events import Happened, Planned
 from phasegate.rules.feature_state import Feature
-from phasegate.rules.phase import TASKS
+from phasegate.rules.phase import TASKS, Work
 from phasegate.rules.planning import plan_packages, read_guidance
 from phasegate.rules.profile import Profile
 from phasegate.rules.spec_annotations import read_spec
@@ -55,7 +59,24 @@ class Plans(NamedTuple):
         tasks = parse(texts.get(TASKS, ""), read_yaml)
         if problems := task_problems(tasks):
             return Did((Planned({}, problems),))
-        return self._loaded(self._written(self._packages(tasks, texts), texts))
+        packages = self._packages(tasks, texts)
+        return self._loaded(self._written(packages, texts) if not known else self._again(packages, texts, known))
+
+    def _again(
+        self, packages: Iterable[WorkPackage], texts: Mapping[str, str], known: Mapping[str, PlannedPackage]
+    ) -> dict[str, str]:
+        """A plan after another one. A package whose document says the same is the one before; others get new numbers.
+
+        So what is done need not be done again, and no number means two things.
+        """
+        before = {_without_numbers(one.document): name for name, one in known.items()}
+        planned = {one.work_package_id: one for one in packages}
+        same = {name: before.get(_without_numbers(text)) for name, text in self._texts(planned.values(), texts).items()}
+        free = count(1 + max(one.package.sequence for one in known.values()))
+        names = {name: same[name] or f"WP{next(free):02}" for name in planned}
+        fresh = [_renamed(one, names) for name, one in planned.items() if not same[name]]
+        kept = {names[name]: known[names[name]].document for name in planned if same[name]}
+        return {**kept, **(self._written(fresh, texts) if fresh else {})}
 
     def mend(self) -> Did[Happened]:
         """One more package, for what the gate found: it may change what the other packages may."""
@@ -67,12 +88,18 @@ class Plans(NamedTuple):
             return Did((_as_event(known),))
         package = self._mending([one.package for one in known.values()])
         texts = self.branch.read(self.branch.documents())
-        documents = {name: one.document for name, one in known.items()}
+        documents = {name: one.document for name, one in known.items() if self._is_known(name)}
         return self._loaded({**documents, **self._written([package], texts)})
 
     @property
     def _mend_title(self) -> str:
-        return f"{note('mend_title', GATE=gate_name(self.feature.phase.key))} ({self.feature.workflow.round - 1})"
+        name = "asked_title" if self._is_asked_for else "mend_title"
+        return f"{note(name, GATE=gate_name(self.feature.phase.key))} ({self.feature.workflow.round - 1})"
+
+    @property
+    def _is_asked_for(self) -> bool:
+        """Whether it is a person who wants more, not a gate: only they lead back to the packages."""
+        return self.feature.phase.work is Work.PACKAGES
 
     def _is_known(self, name: str) -> bool:
         return name in self.feature.packages
@@ -86,6 +113,7 @@ class Plans(NamedTuple):
             for kind in ("code", "tests", "documentation")
         }
         gate = gate_name(self.feature.phase.key)
+        findings = "\n\n".join(part for part in (self.feature.findings, self.feature.said) if part)
         return WorkPackage(
             work_package_id=f"WP{number:02}",
             title=self._mend_title,
@@ -94,7 +122,7 @@ class Plans(NamedTuple):
             file_scope=tuple(scope),
             deliverables=Deliverables(**kinds),
             requirements=tuple(dict.fromkeys(name for one in others for name in one.requirements)),
-            mission=note("mend", GATE=gate, FINDINGS=self.feature.findings),
+            mission=note("asked" if self._is_asked_for else "mend", GATE=gate, FINDINGS=findings),
             profile=others[0].profile,
             checks=others[0].checks,
         )
@@ -111,6 +139,12 @@ class Plans(NamedTuple):
 
     def _written(self, packages: Iterable[WorkPackage], texts: Mapping[str, str]) -> dict[str, str]:
         """The document of each package, on the feature's branch."""
+        documents = self._texts(packages, texts)
+        files = {f"{self.branch.folder}/tasks/{name}.md": text.encode() for name, text in documents.items()}
+        self.branch.put(files, f"{self.feature.phase.key}: work packages {', '.join(documents)}\n")
+        return documents
+
+    def _texts(self, packages: Iterable[WorkPackage], texts: Mapping[str, str]) -> dict[str, str]:
         packages = list(packages)
         profile = self._profile()
         plan = PackagePlan(
@@ -123,10 +157,7 @@ class Plans(NamedTuple):
             profile=profile,
             review_cycles=self.project.config.run.max_review_cycles,
         )
-        documents = {package.work_package_id: write(package, plan) for package in packages}
-        files = {f"{self.branch.folder}/tasks/{name}.md": text.encode() for name, text in documents.items()}
-        self.branch.put(files, f"{self.feature.phase.key}: work packages {', '.join(documents)}\n")
-        return documents
+        return {package.work_package_id: write(package, plan) for package in packages}
 
     def _loaded(self, documents: Mapping[str, str]) -> Did[Happened]:
         known = [row.id for row in self.known.packages]
@@ -145,6 +176,15 @@ class Plans(NamedTuple):
         whole = WorkPackage(work_package_id="feature", title="", feature_slug=self.branch.slug, file_scope=())
         head = self.branch.head()
         return {name: line for name, line in plan_for(self.project, whole, head, head).plan.commands.items() if line}
+
+
+def _without_numbers(document: str) -> str:
+    return re.sub(r"\bWP[0-9]{2,4}\b", "WPnn", document)
+
+
+def _renamed(package: WorkPackage, names: Mapping[str, str]) -> WorkPackage:
+    waits = tuple(names[name] for name in package.dependencies)
+    return msgspec.structs.replace(package, work_package_id=names[package.work_package_id], dependencies=waits)
 
 
 def plan_findings(branch: Branch, commit: str) -> tuple[str, ...]:

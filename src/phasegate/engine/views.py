@@ -151,7 +151,8 @@ def _decisions(cards: Iterable[FeatureCard], blockers: Iterable[PackageCard]) ->
     for one in cards:
         if one.standing == "waiting":
             asked = "resolve" if one.stage == "blocked" else "complete"
-            orders = orders_while_waiting(one.stage, one.merged)
+            position = [phase.key for phase in one.phases].index(one.phase)
+            orders = orders_while_waiting(one.stage, position, one.merged)
             yield Decision(one.feature, "", one.phase, asked, one.reason, one.remediation, orders)
     active = {card.feature for card in cards if card.is_active}
     for row in blockers:

@@ -109,9 +109,10 @@ def standing_of_package(state: str, *, is_held: bool) -> str:
     return {"PLANNED": "planned", "DONE": "ended"}.get(state, "waiting")
 
 
-def orders_while_waiting(stage: str, merged: str = "") -> tuple[str, ...]:
+def orders_while_waiting(stage: str, position: int, merged: str = "") -> tuple[str, ...]:
     """The commands that are allowed while a feature waits for a person, told from its row. See `allowed_orders`."""
-    orders = ("resolve",) if stage == "blocked" else ("run", "complete", "escalate")
+    back = ("back",) if position and not merged else ()
+    orders = ("resolve", *back) if stage == "blocked" else ("run", *back, "complete", "escalate")
     return orders if merged else (*orders, "cancel")
 
 

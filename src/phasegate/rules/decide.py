@@ -18,12 +18,15 @@ from phasegate.rules.feature_events import (
     Resolved,
     Retried,
     Started,
+    WentBack,
 )
-from phasegate.rules.feature_state import CLOSING, MENDING, STEPS, Feature, FeatureAction, Step, changed, fresh
+from phasegate.rules.feature_state import CLOSING, MENDING, STEPS, Feature, FeatureAction, Step, changed, fresh, told
 from phasegate.rules.lifecycle import Refusal, Stage
 from phasegate.rules.phase import Work
 from phasegate.rules.step_outcomes import open_packages, outcome
 from phasegate.rules.work_package import State
+
+Ordered = Advanced | Retried | Escalated | Resolved | WentBack | Cancelled | CompletionAsked
 
 
 def decide(feature: Feature, running: Collection[str] = ()) -> tuple[FeatureAction, ...]:
@@ -68,7 +71,7 @@ def take(feature: Feature | None, event: Happened) -> Feature | Refusal:
         return _started(feature, event)
     if feature is None:
         return Refusal("no workflow was started", 'begin one: phasegate run feature "..."')
-    if isinstance(event, Advanced | Retried | Escalated | Resolved | Cancelled | CompletionAsked):
+    if isinstance(event, Ordered):
         return _ordered(feature, event)
     if not feature.workflow.active or feature.workflow.stage is Stage.BLOCKED:
         return Refusal(f"the workflow is {feature.workflow.stage}")
@@ -84,9 +87,7 @@ def _started(before: Feature | None, event: Started) -> Feature | Refusal:
     return _begun(Feature(workflow, event.plan, event.base, event.description, event.limits))
 
 
-def _ordered(
-    feature: Feature, event: Advanced | Retried | Escalated | Resolved | Cancelled | CompletionAsked
-) -> Feature | Refusal:
+def _ordered(feature: Feature, event: Ordered) -> Feature | Refusal:  # noqa: C901 - one case an order
     """What a person, or the engine in their place, orders."""
     match event:
         case Advanced() if feature.closing:
@@ -100,8 +101,13 @@ def _ordered(
             return _if_taken(feature, lifecycle.escalate(feature.workflow, why), lambda one: _with(one, remedy))
         case Resolved(how):
             return _if_taken(feature, lifecycle.resolve(feature.workflow, how), lambda one: _resolved(one, how))
-        case Cancelled() if feature.closing and feature.workflow.merges and feature.todo == (Step.TIDY,):
+        case Cancelled() | WentBack() if _is_merged(feature):
             return Refusal("the work is merged", "phasegate run ends the workflow")
+        case WentBack(phase, why):
+            at = feature.workflow.index
+            return _if_taken(
+                feature, lifecycle.back(feature.workflow, phase, why), lambda one: _gone_back(one, why, at)
+            )
         case Cancelled(reason):
             return _if_taken(feature, lifecycle.cancel(feature.workflow, reason), lambda one: one)
         case CompletionAsked():
@@ -112,10 +118,29 @@ def _ordered(
             return fresh(changed(feature, closing=True, todo=steps, findings=""))
 
 
+def _is_merged(feature: Feature) -> bool:
+    return feature.closing and feature.workflow.merges and feature.todo == (Step.TIDY,)
+
+
+def _gone_back(feature: Feature, why: str, left: int) -> Feature:
+    """A phase begins anew. Packages that are done stay so where their plan stays; else it is made anew, and decides."""
+    planned_at = next((at for at, phase in enumerate(feature.plan) if phase.work is Work.PACKAGES), 0)
+    is_kept = feature.workflow.index >= planned_at
+    done = {name: state for name, state in feature.packages.items() if is_kept and state is State.DONE}
+    needs = {name: waits for name, waits in feature.needs.items() if name in done}
+    archived = feature.archive_round if feature.closing else feature.archive_round - 1
+    empty = changed(feature, packages=done, needs=needs, blocked={}, findings="", remediation="", closing=False)
+    begun = _begun(told(changed(empty, archive_round=archived + 1, archive_rounds_before=archived), why, left))
+    is_more_work = begun.phase.work is Work.PACKAGES and bool(done)
+    return changed(begun, todo=(*MENDING, Step.REPORT, Step.GATE)) if is_more_work else begun
+
+
 def _resolved(feature: Feature, how: str) -> Feature:
     """The blocked step is tried again. Behind a gate that stopped, that is the phase, with the findings in hand."""
     again = {name: State.PLANNED if state is State.BLOCKED else state for name, state in feature.packages.items()}
-    freed = fresh(changed(feature, packages=again, blocked={}, remediation=""))
+    has_passed = feature.workflow.stage is Stage.GATE_PASSED
+    spoken = told(feature, how, feature.workflow.index + has_passed)
+    freed = fresh(changed(spoken, packages=again, blocked={}, remediation=""))
     if feature.workflow.stage is Stage.GATE_PASSED:  # it passed before: nothing of the phase is due again
         if feature.todo[:1] == (Step.MERGE,):  # whatever is on the branch now, a person has seen to it
             return changed(freed, judged="")
@@ -124,7 +149,7 @@ def _resolved(feature: Feature, how: str) -> Feature:
         return changed(freed, archive_round=done + 1, archive_rounds_before=done) if is_due else freed
     if feature.todo:
         return changed(freed, attested=how, asks_for_word=False) if feature.asks_for_word else freed
-    return _begun(changed(freed, findings=f"{feature.findings}\n\nA person decided: {how}".strip()))
+    return _begun(freed)
 
 
 def _next_phase(feature: Feature) -> Feature:

@@ -144,6 +144,14 @@ class Resolved(FeatureEvent, frozen=True, tag="resolved"):
     by: By = By()
 
 
+class WentBack(FeatureEvent, frozen=True, tag="went-back"):
+    """A person wants the feature in an earlier phase again."""
+
+    phase: str
+    why: str
+    by: By = By()
+
+
 class Cancelled(FeatureEvent, frozen=True, tag="cancelled"):
     reason: str
     by: By = By()
@@ -186,6 +194,7 @@ Happened = (
     | Retried
     | Escalated
     | Resolved
+    | WentBack
     | Cancelled
     | CompletionAsked
     | Merged

@@ -83,6 +83,8 @@ class Feature(msgspec.Struct, frozen=True):
     attested: str = ""  # how a person says that it was checked, where there is no command
     report: str = ""  # what the commands and the reviewer said: the text of the document that we write
     findings: str = ""  # of the round before, for the next
+    said: str = ""  # by a person who resolved or went back: for every agent until a gate passes where they spoke
+    said_at: int = 0  # the phase that has to pass, by its position
     remediation: str = ""
     merged: str = ""  # the commit of the base that holds the work
 
@@ -110,6 +112,12 @@ class Feature(msgspec.Struct, frozen=True):
 def changed(feature: Feature, **fields: object) -> Feature:
     """The feature with other values in some fields."""
     return msgspec.structs.replace(feature, **fields)
+
+
+def told(feature: Feature, words: str, position: int) -> Feature:
+    """The feature with what a person said, besides what they said before and no gate has answered."""
+    every = "\n".join(part for part in (feature.said, words.strip()) if part)
+    return changed(feature, said=every, said_at=max(position, feature.said_at if feature.said else 0))
 
 
 def fresh(feature: Feature) -> Feature:

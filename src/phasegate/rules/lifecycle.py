@@ -41,6 +41,7 @@ class Workflow(msgspec.Struct, frozen=True):
     reason: str = ""
     blocked_at: Stage = Stage.WORKING  # what is tried again when the blocker is resolved
     rounds_before: int = 0  # those before a person's last answer: the limit counts from there
+    used: tuple[int, ...] = ()  # the last round of each phase that was left, by its position: numbers go on after that
 
     @property
     def phase(self) -> str:
@@ -101,8 +102,29 @@ def advance(workflow: Workflow) -> Step:
         return _refuse(workflow, "advance", f"{gate_name(workflow.phase)} has not passed")
     if workflow.is_last_phase:
         return _refuse(workflow, "advance", "this was the last phase: complete the workflow")
-    fresh = msgspec.structs.replace(workflow, stage=Stage.WORKING, round=1, rounds_before=0, reason="")
-    return msgspec.structs.replace(fresh, index=workflow.index + 1)
+    return _entered(workflow, workflow.index + 1)
+
+
+def back(workflow: Workflow, phase: str, why: str) -> Step:
+    """Go back to an earlier phase. Its gate and all gates behind it must pass again."""
+    if not why.strip():
+        return Refusal("going back needs a reason", 'back PHASE "why"')
+    if not workflow.active:
+        return _refuse(workflow, "go back")
+    earlier = workflow.phases[: workflow.index]
+    if phase not in earlier:
+        there = f"earlier are: {', '.join(earlier)}" if earlier else "this is the first phase"
+        return Refusal(f"cannot go back: {phase} is not before {workflow.phase}", there)
+    return _entered(workflow, workflow.phases.index(phase))
+
+
+def _entered(workflow: Workflow, index: int) -> Workflow:
+    """The workflow at the first of a phase's rounds; a phase that was worked on before counts on from there."""
+    used = [*workflow.used, *([0] * (len(workflow.phases) - len(workflow.used)))]
+    used[workflow.index] = workflow.round
+    before = used[index]
+    begun = msgspec.structs.replace(workflow, stage=Stage.WORKING, round=before + 1, rounds_before=before, reason="")
+    return msgspec.structs.replace(begun, index=index, used=tuple(used), blocked_at=Stage.WORKING)
 
 
 def retry(workflow: Workflow) -> Step:

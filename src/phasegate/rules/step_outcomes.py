@@ -179,7 +179,9 @@ def _after_gate(feature: Feature, event: GateChecked) -> Feature:
     workflow = _sure(lifecycle.apply_gate(feature.workflow, result, limit))
     findings = "\n\n".join(part for part in (event.findings, feature.report, *result.reasons) if part)
     remedy = "read the findings, decide, then resolve" if workflow.stage is Stage.BLOCKED else ""
-    return changed(feature, workflow=workflow, todo=(), findings=findings, remediation=remedy)
+    is_answered = workflow.stage is Stage.GATE_PASSED and workflow.index >= feature.said_at
+    said = "" if is_answered else feature.said
+    return changed(feature, workflow=workflow, todo=(), findings=findings, remediation=remedy, said=said)
 
 
 def judged(feature: Feature, event: GateChecked) -> GateResult:

@@ -30,6 +30,7 @@ from phasegate.rules.feature_events import (
     Retried,
     Started,
     Strayed,
+    WentBack,
     Written,
 )
 from phasegate.rules.feature_state import Feature, FeatureAction, Step
@@ -118,6 +119,8 @@ def _line(before: Feature | None, event: Happened, after: Feature) -> str:  # no
             return f"not merged: {_short(reason)}"
         case Resolved(how):
             return f"{phase}: resolved: {_short(how)}"
+        case WentBack(_, why):
+            return f"{phase}: back to {workflow.phase}: {_short(why)}"
         case Cancelled(reason):
             return f"{workflow.feature}: cancelled: {_short(reason)}"
         case Completed():
@@ -226,6 +229,7 @@ def allowed_orders(feature: Feature) -> tuple[str, ...]:
         "advance": Advanced(),
         "retry": Retried(),
         "resolve": Resolved("how"),
+        "back": WentBack(feature.workflow.phases[0], "why"),
         "complete": CompletionAsked(),
         "escalate": Escalated("why"),
         "cancel": Cancelled("why"),

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "answer": ("answer", "answer", "Read an agent's answer: verdict, task statuses, result."),
     "artifact": ("artifact", "artifact", "Write, read and list the artifacts of a feature."),
     "audit": ("audit", "audit", "Show the audit trails, and verify that nothing in them was changed."),
+    "back": ("workflow", "back", "Take a feature back to an earlier phase, with the reason."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "cancel": ("workflow", "cancel", "End the workflow without a merge; its branches are kept."),
     "check": ("check", "check", "Set the project up and run all checks on the base, without an agent."),
@@ -58,7 +59,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 COMPLETING = "_PHASEGATE_COMPLETE"  # set by the script of `completion`
 # The help page, most wanted first. What is in no section is listed as a tool.
 SECTIONS = {
-    "A feature": ("init", "run", "status", "stop", "resolve", "complete", "cancel"),
+    "A feature": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch"),
     "Look": ("show", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
     "Set up": ("check", "agents", "config", "hook", "mcp", "scope", "completion"),

@@ -1,4 +1,4 @@
-"""The steps of a workflow by hand: `gate`, `advance`, `retry`, `escalate`, `resolve`, `cancel`, `complete`."""
+"""The steps of a workflow by hand: `gate`, `advance`, `retry`, `escalate`, `resolve`, `back`, `cancel`, `complete`."""
 
 from __future__ import annotations
 
@@ -130,6 +130,28 @@ def resolve(how: str, feature: str | None, as_json: bool) -> int:
       phasegate resolve "deployed to staging and looked at the dashboards"
     """
     return _carry_out(feature, as_json, lambda project, store, slug, by: orders.resolve(project, store, slug, how, by))
+
+
+@click.command()
+@click.argument("phase")
+@click.argument("why", type=Sentence())
+@feature_option
+@json_option
+def back(phase: str, why: str, feature: str | None, as_json: bool) -> int:
+    """Take a feature back to an earlier phase; what you say is in the next prompts.
+
+    PHASE is its key, its number or its name. Its gate and those behind it must pass again. What was written and merged
+    into the feature's branch stays; work packages are planned anew from the tasks, and those that stay as they were
+    stay done.
+
+    \b
+    Examples:
+      phasegate back design "the totals must be kept per currency"
+      phasegate back 06 "errors of the parser need a line number" --feature 001
+    """
+    return _carry_out(
+        feature, as_json, lambda project, store, slug, by: orders.back(project, store, slug, phase, why, by)
+    )
 
 
 @click.command()

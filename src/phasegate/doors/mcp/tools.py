@@ -73,8 +73,9 @@ class StopOf(Arguments, frozen=True):
 
 
 class DecisionOf(Arguments, frozen=True):
-    order: Literal["advance", "retry", "resolve", "escalate", "complete", "cancel"]
+    order: Literal["advance", "retry", "resolve", "back", "escalate", "complete", "cancel"]
     feature: Slug = ""
+    phase: Annotated[str, Meta(max_length=200, description="to go back to")] = ""
     text: Annotated[str, Meta(max_length=20_000, description="how it was resolved, or why")] = ""
 
 
@@ -276,11 +277,12 @@ _EFFECTS = {
     "advance": "go on to the next phase",
     "retry": "start another round of the phase",
     "resolve": "count the blocker as resolved and try the blocked step again",
+    "back": "take the feature back to an earlier phase",
     "escalate": "stop the workflow for a person",
     "complete": "archive the feature and MERGE it",
     "cancel": "END the workflow without a merge; its branches are kept",
 }
-_NEED_TEXT = ("resolve", "escalate", "cancel")
+_NEED_TEXT = ("resolve", "back", "escalate", "cancel")
 
 
 def _decide(given: DecisionOf, desk: McpDesk, question: Question) -> Fields:
@@ -288,19 +290,21 @@ def _decide(given: DecisionOf, desk: McpDesk, question: Question) -> Fields:
     text = given.text.strip()
     if given.order in _NEED_TEXT and not text:
         raise ConfigError(f"{given.order} needs a text", "say how it was resolved, or why; it is kept on record")
+    if given.order == "back" and not given.phase:
+        raise ConfigError("back needs a phase", "the tool `status` shows the phases of a feature")
     with desk.opened(given.feature) as (project, store, slug):
         seq, now = store.seq(slug), _standing(store, slug)
-        command = _command(given.order, slug, text)
+        command = _command(given, slug, text)
         if given.order not in now.orders:
             raise StateConflict(f"{slug} does not take {given.order} now", f"it takes: {', '.join(now.orders)}")
-        refused = _asked(project, given, now, question, (slug, given.order, text, seq))
+        refused = _asked(project, given, now, question, (slug, given.order, given.phase, text, seq))
         if refused is not None:
             with suppress(StateConflict):  # a run holds it: then there was nothing to decide
                 orders.note(project, store, slug, f"{question.client} asked by MCP for: {command}. {refused.reason}")
             raise StateConflict(f"not done: {refused.reason}", f"a person can order it: {command}")
         if store.seq(slug) != seq:
             raise StateConflict(f"{slug} has moved on while the person was asked", "look at it again, and ask again")
-        return _ordered(given.order, project, store, slug, text, _by(project, question))
+        return _ordered(given, project, store, slug, text, _by(project, question))
 
 
 def _asked(project: Project, given: DecisionOf, now: StandingView, question: Question, about: object) -> Unasked | None:
@@ -312,19 +316,22 @@ def _asked(project: Project, given: DecisionOf, now: StandingView, question: Que
     why = [f"why it waits: {now.reason}"] if now.reason else []
     findings = [f"findings:\n{now.findings[:1500]}"] if now.findings else []
     said = [f"on record: {given.text.strip()}"] if given.text.strip() else []
-    lead = f"{question.client} asks to {_EFFECTS[given.order]}."
+    phase = f", {given.phase}" if given.order == "back" else ""
+    lead = f"{question.client} asks to {_EFFECTS[given.order]}{phase}."
     where = f"{now.feature} ({now.type}) in {now.phase}, {now.stage}; the work is on {now.branch}, for {now.base}"
     return question.confirm("\n".join((lead, where, *why, *findings, *said)), about)
 
 
-def _ordered(order: str, project: Project, store: Store, slug: str, text: str, by: By) -> Fields:
-    match order:
+def _ordered(given: DecisionOf, project: Project, store: Store, slug: str, text: str, by: By) -> Fields:
+    match given.order:
         case "advance":
             orders.advance(project, store, slug, by)
         case "retry":
             orders.retry(project, store, slug, by)
         case "resolve":
             orders.resolve(project, store, slug, text, by)
+        case "back":
+            orders.back(project, store, slug, given.phase, text, by)
         case "escalate":
             orders.escalate(project, store, slug, text, by)
         case "cancel":
@@ -332,14 +339,18 @@ def _ordered(order: str, project: Project, store: Store, slug: str, text: str, b
         case "complete":
             orders.complete(project, store, slug, by)
             start_detached(project, slug, Wishes(by=by))
-    return {"now": _standing(store, slug), "then": "" if order in ("cancel", "escalate") else "the tool `run`, `wait`"}
+    return {
+        "now": _standing(store, slug),
+        "then": "" if given.order in ("cancel", "escalate") else "the tool `run`, `wait`",
+    }
 
 
-def _command(order: str, slug: str, text: str) -> str:
+def _command(given: DecisionOf, slug: str, text: str) -> str:
     """What a person would type."""
     said = msgspec.json.encode(text).decode() if text else ""
-    argument = f" --reason {said}" if order == "cancel" else f" {said}" if order in _NEED_TEXT else ""
-    return f"phasegate {order}{argument} --feature {slug}"
+    argument = f" --reason {said}" if given.order == "cancel" else f" {said}" if given.order in _NEED_TEXT else ""
+    phase = f" {given.phase}" if given.order == "back" else ""
+    return f"phasegate {given.order}{phase}{argument} --feature {slug}"
 
 
 def _artifact(given: ArtifactOf, desk: McpDesk, _question: Question) -> Fields:
