@@ -1,21 +1,27 @@
-"""Public projects by package name, from init to a merged package, with no command written by hand; prints a table.
+"""Public projects by package name, from init to a merged package and a merged feature, with no command written by hand.
 
-Usage: python tools/test_repos.py [NAME ...]
+Usage: python tools/test_repos.py [--keep FOLDER] [NAME | FOLDER-OF-A-REPOSITORY ...]
+       python tools/test_repos.py --page FILE     write the table into a page, between its marks
 
-Sources come from the registries (pip download, npm pack), pinned, as far as they ship their tests. Each gets a git
-repository, `phasegate init`, `phasegate check` and a scripted work package. Needs a registry.
+Sources come from the registries (pip download, npm pack, apt-get source), pinned, as far as they ship their tests. Each
+gets a git repository, `phasegate init`, `phasegate check`, a scripted work package and a scripted `quick` feature. A
+repository of this machine can be named as well: it is cloned. Needs a registry.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,18 +37,44 @@ PROJECTS = {
     "humanize": "pypi:humanize==4.16.0",
     "marshmallow": "pypi:marshmallow==4.4.0",
     "flask": "pypi:flask==3.1.3",
-    "sortedcontainers": "pypi:sortedcontainers==2.4.0",
     "qs": "npm:qs@6.17.1",
     "minimist": "npm:minimist@1.2.8",
     "resolve": "npm:resolve@1.22.14",
     "json-schema-traverse": "npm:json-schema-traverse@1.0.0",
     "fastq": "npm:fastq@1.20.3",
+    "cjson": "deb:cjson=1.7.15",
+    "jansson": "deb:jansson=2.14",
+    "hello": "deb:hello=2.10",
 }
 SLUG = "001-note"
-NOTE = {"write": "NOTE.md", "content": "A note.\n"}
+TASKS = "# Tasks\n\n- [ ] 1.1 Add a note\n  - File: NOTE.md\n  - Spec: FR-NOTE-001\n  - Do: add a note.\n"
+SPEC = """<!-- spec-kitty: fr-count: 1 -->
+# Feature: a note
+
+## Functional Requirements
+
+<!-- sk:fr id="FR-NOTE-001" priority="high" -->
+- There must be a note
+<!-- /sk:fr -->
+"""
+DOCUMENTS = {"proposal.md": "# Proposal\nA note.\n", "spec.md": SPEC, "tasks.md": TASKS}
 SCENARIO = [
-    {"phase": "implement", "steps": [NOTE, {"commit": "{wp_id}: Add a note"}, {"result": "success"}]},
-    {"phase": "review", "steps": [{"verdict": "PASS"}]},
+    {
+        "phase": "plan",
+        "steps": [
+            *({"write": f"kitty-specs/{{feature_slug}}/{name}", "content": text} for name, text in DOCUMENTS.items()),
+            {"verdict": "PASS"},
+        ],
+    },
+    {
+        "phase": "implement",
+        "steps": [
+            {"write": "NOTE.md", "content": "A note.\n"},
+            {"commit": "{wp_id}: Add a note"},
+            {"result": "success"},
+        ],
+    },
+    *({"phase": phase, "steps": [{"verdict": "PASS"}]} for phase in ("challenge", "review", "archive")),
 ]
 PACKAGE = f"""---
 work_package_id: WP01
@@ -56,6 +88,7 @@ deliverables: {{"code": ["NOTE.md"]}}
 ## Mission
 Add a note.
 """
+_MARKS = re.compile(r"(?<=<!-- table of tools/test_repos.py -->\n).*?(?=<!-- end of table -->)", re.S)
 
 
 class Tried(NamedTuple):
@@ -65,47 +98,117 @@ class Tried(NamedTuple):
     setup: str
     tests: str
     time: str
-    outcome: str
+    package: str
+    feature: str
+
+    @property
+    def is_done(self) -> bool:
+        return self.package == self.feature == "DONE"
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Try each project; exit 1 if fewer than 14 of 16, or of those named all, come to DONE."""
-    chosen = names or [*PROJECTS]
+    pairs = pairwise(arguments)
+    options = {name: value for name, value in pairs if name in ("--keep", "--page")}
+    names = [word for word in arguments if word not in options and word not in options.values()] or [*PROJECTS]
+    lines = ["| project | setup | tests run | time | package | quick feature |", "|---|---|---|---|---|---|"]
+    print("\n".join(lines), flush=True)
     rows = []
-    print("| project | setup | tests run | time | outcome |\n|---|---|---|---|---|", flush=True)
-    for name in chosen:
-        row = _tried(name)
-        print(f"| {' | '.join(row)} |", flush=True)
-        rows.append(row)
-    done = sum(row.outcome == "DONE" for row in rows)
-    print(f"{done} of {len(rows)} came to DONE")
+    for name in names:
+        rows.append(_tried(name, options.get("--keep")))
+        lines.append(f"| {' | '.join(rows[-1])} |")
+        print(lines[-1], flush=True)
+    done = sum(row.is_done for row in rows)
+    lines += ["", f"{done} of {len(rows)} came to DONE."]
+    print(lines[-1])
+    if page := options.get("--page"):
+        table = "\n".join(lines) + "\n"
+        Path(page).write_text(_MARKS.sub(lambda _: table, Path(page).read_text()))
     return 0 if done * 16 >= len(rows) * 14 else 1
 
 
-def _tried(name: str) -> Tried:
+@contextmanager
+def _room(name: str, keep: str | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="phasegate-repos-") as made:
+            yield Path(made)
+        return
+    room = Path(keep).resolve() / Path(name).name
+    shutil.rmtree(room, ignore_errors=True)
+    room.mkdir(parents=True)
+    yield room
+
+
+def _tried(name: str, keep: str | None) -> Tried:
     started_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="phasegate-repos-") as room:
+    with _room(name, keep) as room:
         try:
-            folder = _fetched(PROJECTS[name], Path(room))
-            setup, tests, outcome = _carried(folder, Path(room))
+            folder = _fetched(PROJECTS[name], room) if name in PROJECTS else _cloned(Path(name), room)
+            setup, tests, package, feature = _carried(folder, room)
         except (subprocess.SubprocessError, OSError, ValueError) as error:
-            setup, tests, outcome = "", "", f"not fetched: {type(error).__name__}"
-    return Tried(name, setup, tests, f"{time.monotonic() - started_s:.0f} s", outcome)
+            setup, tests, package, feature = "", "", f"not fetched: {type(error).__name__}", ""
+    return Tried(Path(name).name, setup, tests, f"{time.monotonic() - started_s:.0f} s", package, feature)
+
+
+# --- sources
 
 
 def _fetched(wanted: str, room: Path) -> Path:
     """The sources in a git repository of their own."""
     registry, _, package = wanted.partition(":")
-    name = package.replace("==", "@").rpartition("@")[0]
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", name, package, "-d", str(room)]
-    fetch = pip if registry == "pypi" else ["npm", "pack", "--silent", package, "--pack-destination", str(room)]
-    subprocess.run(fetch, cwd=room, check=True, capture_output=True, timeout=600)
-    archive = next(path for path in room.iterdir() if path.name.endswith((".tar.gz", ".tgz")))
+    name, version = re.split(r"==?|(?<!^)@", package)[:2]
+    if registry == "deb":
+        _debian_source(name, room)
+    else:
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-binary",
+            name,
+            package,
+            "-d",
+            str(room),
+        ]
+        fetch = pip if registry == "pypi" else ["npm", "pack", "--silent", package, "--pack-destination", str(room)]
+        subprocess.run(fetch, cwd=room, check=True, capture_output=True, timeout=600)
+    archive = next(path for path in room.iterdir() if re.search(r"(?<!debian)\.(?:tar\.(?:gz|xz|bz2)|tgz)$", path.name))
+    if version not in archive.name:
+        raise ValueError(f"{archive.name} is not version {version}")
     with tarfile.open(archive) as file:
         file.extractall(room / "unpacked", filter="data")
     (folder,) = (room / "unpacked").iterdir()
     for command in (["init", "-q", "-b", "main"], ["add", "-A", "-f"], ["commit", "-qm", "As published"]):
         subprocess.run(["git", *command], cwd=folder, check=True, env=_environ(), capture_output=True)
+    return folder
+
+
+def _debian_source(name: str, room: Path) -> None:
+    """The original archive of a Debian source package, by the machine's own package sources, in lists of our own."""
+    apt = room / "apt"
+    for folder in ("parts", "lists/partial", "cache/archives/partial"):
+        (apt / folder).mkdir(parents=True)
+    for path in Path("/etc/apt/sources.list.d").glob("*.sources"):
+        (apt / "parts" / path.name).write_text(re.sub(r"(?m)^Types:.*", "Types: deb-src", path.read_text()))
+    options = {
+        "Dir::Etc::sourcelist": "none",
+        "Dir::Etc::sourceparts": "parts",
+        "Dir::State::lists": "lists",
+        "Dir::Cache": "cache",
+    }
+    words = [word for key, value in options.items() for word in ("-o", f"{key}={apt / value}")]
+    for order in (["update"], ["source", "--download-only", name]):
+        subprocess.run(["apt-get", "-qq", *words, *order], cwd=room, check=True, capture_output=True, timeout=600)
+    for path in room.glob("*.debian.tar.*"):
+        path.unlink()
+
+
+def _cloned(repository: Path, room: Path) -> Path:
+    folder = room / "unpacked" / repository.name
+    subprocess.run(["git", "clone", "-q", str(repository), str(folder)], check=True, capture_output=True, timeout=600)
     return folder
 
 
@@ -118,8 +221,11 @@ def _environ() -> dict[str, str]:
     return {**os.environ, **who}
 
 
-def _carried(folder: Path, room: Path) -> tuple[str, str, str]:
-    """What setup was chosen, how many tests ran, and how far it came."""
+# --- what is done with each
+
+
+def _carried(folder: Path, room: Path) -> tuple[str, str, str, str]:
+    """What setup was chosen, how many tests ran, how far the package and the feature came."""
     scenario = room / "scenario.json"
     scenario.write_text(json.dumps(SCENARIO))
     _phasegate(folder, "init")
@@ -132,27 +238,35 @@ def _carried(folder: Path, room: Path) -> tuple[str, str, str]:
     tasks = folder / f"kitty-specs/{SLUG}/tasks"
     tasks.mkdir(parents=True)
     (tasks / "WP01.md").write_text(PACKAGE)
-    subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
-    subprocess.run(["git", "commit", "-qm", "Prepare"], cwd=folder, check=True, env=_environ())
-    report = json.loads(_phasegate(folder, "check", "--json").stdout or "{}")
+    for command in (["add", "-A"], ["commit", "-qm", "Prepare"]):
+        subprocess.run(["git", *command], cwd=folder, check=True, env=_environ(), capture_output=True)
+    checked = _phasegate(folder, "check", "--json")
+    (room / "check.json").write_text(checked.stdout)
+    report = json.loads(checked.stdout or "{}")
     rows: dict[str, dict[str, Any]] = {row["name"]: row for row in report.get("checks", ())}
     setup, test = rows.get("setup", {}), rows.get("test", {})
     counted = f"{test.get('tests') or 0}" + (f", {len(test['failing'])} failing before" if test.get("failing") else "")
-    return str(setup.get("why") or setup.get("summary", "")), counted, _outcome(folder)
+    package = _outcome(folder, ["plan", "load", f"kitty-specs/{SLUG}"], ["dispatch", "WP01"])
+    feature = _outcome(folder, ["run", "quick", "Add another note", "--merge"])
+    if feature == "DONE" and not _is_merged(folder):
+        feature = "not merged"
+    return str(setup.get("why") or setup.get("summary", "")), counted, package, feature
 
 
-def _outcome(folder: Path) -> str:
-    for arguments in _orders():
+def _is_merged(folder: Path) -> bool:
+    asked = subprocess.run(["git", "cat-file", "-e", "HEAD:NOTE.md"], cwd=folder, check=False, capture_output=True)
+    return asked.returncode == 0
+
+
+def _outcome(folder: Path, *orders: list[str]) -> str:
+    for arguments in orders:
         done = _phasegate(folder, *arguments)
+        words = done.stdout + done.stderr
+        (folder.parent.parent / f"{arguments[0]}.txt").write_text(words)
         if done.returncode:
-            words = (done.stdout + done.stderr).strip().splitlines()
-            return f"{arguments[0]}: {words[0] if words else 'exit ' + str(done.returncode)}"[:150].replace("|", "/")
+            told = [line for line in words.splitlines() if re.search(r"BLOCKED|fail|phasegate:", line)] or ["no words"]
+            return f"{arguments[0]}: {told[-1].strip()}"[:150].replace("|", "/")
     return "DONE"
-
-
-def _orders() -> Iterator[list[str]]:
-    yield ["plan", "load", f"kitty-specs/{SLUG}"]
-    yield ["dispatch", "WP01"]
 
 
 def _phasegate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

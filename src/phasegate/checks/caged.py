@@ -47,7 +47,7 @@ class CagedRunner:
             env={**env, "PATH": ":".join([*map(str, command.path_first), env["PATH"]])},
             level=choose(self._wanted, needs_network=command.network),
             timeout_s=command.timeout_s,
-            writable=(command.cwd,),
+            writable=(command.place or command.cwd,),
             readable=(*self._readable, *access.readable),
             stdout_log=command.log,
             stderr_log=command.log.with_suffix(".stderr") if command.log else None,

@@ -64,12 +64,14 @@ class Bench:
 
         `logs` is a folder for the whole output of each command.
         """
-        self.plan, self.checkout, self._run, self._kept, self._baseline = plan, checkout, run, kept, baseline
+        self.plan, self._run, self._kept, self._baseline = plan, run, kept, baseline
+        self.place, self.checkout = checkout, checkout / plan.root
         self._access, self._logs = Access.PERSON if is_persons else Access.PLAIN, logs
         self._tries = 0
         self.set_up: SetUp | None = None
-        self.before = take_snapshot(checkout)
-        self._reports = {path: mark_of(checkout / path) for path in plan.coverage_reports}
+        self._is_there = _is_folder_of(checkout, plan.root)
+        self.before = take_snapshot(self.checkout) if self._is_there else {}
+        self._reports = {path: mark_of(self.checkout / path) for path in plan.coverage_reports if self._is_there}
 
     def checks(self, purposes: Collection[str] = tuple(Purpose)) -> list[Check]:
         """Run the commands for these purposes, setup first. What cannot be run because of another is a failure too."""
@@ -77,7 +79,12 @@ class Bench:
         for purpose in Purpose:
             if purpose in purposes or purpose is Purpose.SETUP:
                 done[purpose] = self._logged(self._compared(self._check(purpose, done)))
-        return [*done.values()]
+        return [self._placed(check) for check in done.values()]
+
+    def _placed(self, check: Check) -> Check:
+        if not self.plan.root or check.outcome is Outcome.NOT_ASKED:
+            return check
+        return msgspec.structs.replace(check, summary=f"{self.plan.root}: {check.summary}")
 
     def _logged(self, check: Check) -> Check:
         path = self._logs / f"{check.name}.log" if self._logs else None
@@ -127,6 +134,7 @@ class Bench:
         command = Command(
             argv=("sh", "-c", line),
             cwd=self.checkout,
+            place=self.place,
             env={
                 **_ENVIRONMENT,
                 "CARGO_HOME": str(self.checkout / _TOOLS / "cargo"),
@@ -152,6 +160,12 @@ class Bench:
     def _setup(self) -> Check:
         if Purpose.SETUP in self.plan.commands and not self.plan.commands[Purpose.SETUP].strip():
             return not_asked(Purpose.SETUP, "left out by configuration")
+        if not self._is_there:
+            return failed(
+                Purpose.SETUP,
+                "the folder is not in the tree any more",
+                "Put it back. A person can leave its commands out, by a table with this `root` in phasegate.toml.",
+            )
         self.set_up = set_up(SetupGround(self.plan, self.checkout, self.before, self._ran, self._by_status), self._kept)
         return self.set_up.check
 
@@ -270,6 +284,13 @@ class Bench:
             )
         except BadReport as error:
             raise BadReport(f"a coverage report cannot be used: {one_line(str(error))}") from None
+
+
+def _is_folder_of(checkout: Path, root: str) -> bool:
+    """Whether a root is a folder of the tree. An agent could have put a link there, to anywhere."""
+    parts = root.split("/") if root else []
+    folders = [checkout.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+    return all(folder.is_dir() and not folder.is_symlink() for folder in folders)
 
 
 def _of_command(

@@ -5,8 +5,9 @@ An agent's word is not asked. What is unknown, unverified or empty is a failure,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +20,7 @@ from phasegate.checks.excerpt import listed, one_line
 from phasegate.checks.plan import Plan, Purpose, Runner
 from phasegate.checks.secrets import ALLOWED_BY, Added, find_secrets
 from phasegate.checks.setting_up import SetupPlace
-from phasegate.checks.snapshot import changed_files
+from phasegate.checks.snapshot import Snapshot, changed_files, take_snapshot
 
 _PROOFS = frozenset(("deliverables", Purpose.BUILD, Purpose.TEST, Purpose.COVERAGE))
 
@@ -37,16 +38,33 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     uncommitted: tuple[str, ...] = ()  # changes that are in no commit
 
 
+class RootAsk(NamedTuple):
+    """What is asked of one root of the tree."""
+
+    plan: Plan
+    baseline: Baseline | None = None
+    kept: SetupPlace | None = None
+
+
 def gather_evidence(
-    plan: Plan, work: Work, run: Runner, baseline: Baseline | None = None, kept: SetupPlace | None = None
+    plan: Plan,
+    work: Work,
+    run: Runner,
+    baseline: Baseline | None = None,
+    kept: SetupPlace | None = None,
+    *,
+    beside: Sequence[RootAsk] = (),
 ) -> Evidence:
-    """Check everything, whatever fails first: one round of mending should do."""
-    bench = Bench(plan, work.checkout, run, kept, baseline)
+    """Check everything, whatever fails first: one round of mending should do. `beside` is asked of further roots."""
+    asks = (RootAsk(plan, baseline, kept), *beside)
+    benches = [Bench(ask.plan, work.checkout, run, ask.kept, ask.baseline) for ask in asks]
+    before = benches[0].before if not plan.root else take_snapshot(work.checkout)
     checks = [_changes(work), _deliverables(work), _commits(work), _uncommitted(work), _secrets(work.added)]
-    checks += bench.checks(asked(plan))
-    if plan.coverage_min is None:
+    for bench in benches:
+        checks += bench.checks(asked(bench.plan))
+    if all(ask.plan.coverage_min is None for ask in asks):
         checks.append(not_asked(Purpose.COVERAGE, "no threshold is set"))
-    return Evidence((*checks, _untouched(bench, work), *_unverified(checks)))
+    return Evidence((*checks, _untouched(benches, before, work), *_unverified(checks)))
 
 
 def asked(plan: Plan) -> tuple[Purpose, ...]:
@@ -101,11 +119,13 @@ def _secrets(added: Iterable[Added]) -> Check:
     return passed("secrets", "none of the known forms was added", notes)
 
 
-def _untouched(bench: Bench, work: Work) -> Check:
+def _untouched(benches: Sequence[Bench], before: Snapshot, work: Work) -> Check:
     """Commands that rewrite the tree prove something about another tree. A lock file may be brought up to date."""
-    changed = changed_files(work.checkout, bench.before, work.blobs)
-    locks = [path for path in changed if path.rpartition("/")[2] in bench.plan.lock_files]
-    others = [path for path in changed if path not in locks and path not in bench.plan.coverage_reports]
+    changed = changed_files(work.checkout, before, work.blobs)
+    named = {name for bench in benches for name in bench.plan.lock_files}
+    reports = {f"{bench.plan.root}/{path}".lstrip("/") for bench in benches for path in bench.plan.coverage_reports}
+    locks = [path for path in changed if path.rpartition("/")[2] in named]
+    others = [path for path in changed if path not in locks and path not in reports]
     notes = [f"brought up to date by a command: {listed(locks)}"] if locks else []
     if others:
         remedy = "Let the commands check only, or commit what they write."

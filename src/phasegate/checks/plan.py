@@ -55,6 +55,7 @@ class Candidate(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A purpose without a command is not asked for; an empty command is one that a person left out on purpose."""
 
+    root: str = ""  # the folder of the checkout in which they are run
     commands: Mapping[str, str] = {}
     reasons: Mapping[str, str] = {}  # by purpose: what in the project speaks for the command
     setups: tuple[Candidate, ...] = ()  # in order; empty: the command for `setup`
@@ -71,7 +72,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One program to run in a cage, where it can write to `cwd` only.
+    """One program to run in a cage, where it can write to the checkout only.
 
     There is no field for variables to pass through: a check gets no keys. `access` names what a setup may be
     given to reach registries; the runner knows the values.
@@ -85,6 +86,7 @@ class Command(msgspec.Struct, frozen=True):
     timeout_s: float
     access: Access = Access.NONE
     log: Path | None = None  # where the whole output goes
+    place: Path | None = None  # the whole checkout, where `cwd` is a folder of it
 
 
 class Ran(msgspec.Struct, frozen=True):

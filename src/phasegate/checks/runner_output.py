@@ -310,8 +310,22 @@ def _surefire(lines: list[str]) -> TestRun | None:
     return TestRun("surefire", passed, failed, _names(lines, _SUREFIRE_FAILING) if failed else ())
 
 
+_AUTOMAKE = re.compile(r"# (TOTAL|PASS|XFAIL|FAIL|XPASS|ERROR): +([0-9]{1,8})$")
+_AUTOMAKE_FAILING = re.compile(r"(?:FAIL|XPASS|ERROR): (\S.*)$")
+
+
+def _automake(lines: list[str]) -> TestRun | None:
+    """`make check` sums up each folder of tests."""
+    counts = [(found[1], int(found[2])) for line in lines if (found := _AUTOMAKE.match(line))]
+    if not any(word == "TOTAL" for word, _ in counts):
+        return None
+    passed = sum(number for word, number in counts if word in ("PASS", "XFAIL"))
+    failed = sum(number for word, number in counts if word in ("FAIL", "XPASS", "ERROR"))
+    return TestRun("automake", passed, failed, _names(lines, _AUTOMAKE_FAILING) if failed else ())
+
+
 _READERS: tuple[Callable[[list[str]], TestRun | None], ...] = (
     *(_pytest, _unittest, _cargo, _nextest, _go, _go_json),
     *(_jest, _vitest, _mocha, _node, _tape, _tap, _ava, _uvu),
-    *(_ctest, _surefire),
+    *(_ctest, _automake, _surefire),
 )

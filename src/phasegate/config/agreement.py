@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from phasegate.config.settings import Config, Paths
 from phasegate.rules.harnesses import ACP, COMMAND
-from phasegate.rules.work_package import PROFILES
+from phasegate.rules.telling_files import TITLES
 from phasegate.rules.workflow import NOUNS, WORKFLOWS, invalid_phases, is_printable
 
 PROMPT_PHASES = ("plan", "challenge", "implement", "review", "archive")
@@ -73,9 +73,20 @@ def _agents(config: Config) -> Iterator[Problem]:
 
 
 def _checks(config: Config) -> Iterator[Problem]:
-    for name in config.checks:
-        if name not in PROFILES:
-            yield Problem(("checks", name), f"there is no profile `{name}`", suggestion(name, PROFILES))
+    known = [name for name in TITLES if name]
+    for name, table in config.checks.items():
+        if table.root is None and name not in known:
+            what = f"there is no profile `{name}`, and the table has no `root`"
+            yield Problem(("checks", name), what, suggestion(name, known))
+        elif table.root and (not _stays_below(table.root) or table.root.endswith("/")):
+            what = f"`{table.root}` is not a folder of the repository"
+            yield Problem(("checks", name, "root"), what, "write a relative path without .. and without a slash behind")
+    roots = [table.root for table in config.checks.values() if table.root is not None]
+    for name, table in config.checks.items():
+        if roots.count(table.root or "") > 1 and table.root is not None:
+            yield Problem(
+                ("checks", name, "root"), f"another table has the root `{table.root}` too", "keep one of them"
+            )
 
 
 def _workflows(config: Config) -> Iterator[Problem]:

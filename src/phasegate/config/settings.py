@@ -85,8 +85,9 @@ class Limits(Settings, frozen=True):
 
 
 class Checks(Settings, frozen=True):
-    """A profile's commands. None: the profile's own; an empty one is not asked for."""
+    """The commands of a profile, or of one root. None: what detection finds; an empty one is not asked for."""
 
+    root: str | None = None  # a folder of the repository, with forward slashes; "": the repository's own
     setup: str | None = None
     build: str | None = None
     test: str | None = None

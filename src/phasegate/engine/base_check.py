@@ -24,7 +24,7 @@ from phasegate.checks.setting_up import SetupPlace
 from phasegate.checks.setup_cache import SetupCache, is_setup_input, key_of
 from phasegate.checks.test_count import FEW
 from phasegate.config.settings import AlreadyFailing
-from phasegate.engine.check_plan import CheckPlan, plan_for
+from phasegate.engine.check_plan import CheckPlan, plans_for
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.project import Project
 from phasegate.errors import EnvironmentUnavailable
@@ -49,6 +49,7 @@ Hear = Callable[[str, str], None]  # what a command is for, and its line
 class CheckedRow(NamedTuple):
     """One check of the base, as it is shown."""
 
+    root: str
     name: str
     outcome: str
     summary: str
@@ -72,9 +73,10 @@ class CheckedRow(NamedTuple):
 
 
 class BaseReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What our checks say about a tree that work begins from."""
+    """What our checks say about a root of a tree that work begins from."""
 
     commit: str
+    root: str = ""
     profile: str
     name: str
     commands: dict[str, str]  # those that were run, by purpose
@@ -100,6 +102,7 @@ def rows_of_report(report: BaseReport) -> tuple[CheckedRow, ...]:
     """Each check with its command, why it was chosen, and the lines of output that matter."""
     return tuple(
         CheckedRow(
+            report.root,
             one.name,
             str(one.outcome),
             one.summary,
@@ -124,11 +127,11 @@ def _matter(one: Check) -> tuple[str, ...]:
     return tuple(line for line in one.excerpt.splitlines() if line.strip())[-_LINES_OF_OUTPUT:]
 
 
-def check_branch(project: Project, branch: str, hear: Hear, *, anew: bool) -> BaseReport:
-    """Check the head of a branch of the person's."""
+def check_branch(project: Project, branch: str, hear: Hear, *, anew: bool) -> tuple[BaseReport, ...]:
+    """Check the head of a branch of the person's, at each of its roots."""
     commit = read_refs(project.repository, BRANCHES + branch)[BRANCHES + branch]
     whole = WorkPackage(work_package_id="base", title="", feature_slug="base", file_scope=())
-    return Base(project, whole, commit).report(hear, anew=anew)
+    return Base(project, whole, commit).reports(hear, anew=anew)
 
 
 class Base:
@@ -144,23 +147,30 @@ class Base:
         """Where the setup of a commit's tree lies: that of the person's tree, if nothing that it reads was changed."""
         if self.origin is None:
             return None
-        key = self._key(self.origin)
+        key = self._key(self.origin, plan.root)
+        if key is None:
+            return None
         if commit == self.origin:
             return SetupPlace(self.cache, key, fills=True)
         changed = [one.path for one in differences(self.project.repository.place(), self.origin, commit)]
-        if any(is_setup_input(path, plan) for path in changed):
+        inside = [path for path in changed if path.startswith(f"{plan.root}/" if plan.root else "")]
+        if any(is_setup_input(path.removeprefix(f"{plan.root}/"), plan) for path in inside):
             return None
         if self.cache.entry(key) is None and self.start != self.origin:
-            Base(self.project, self.package, self.origin).report()  # it fills the cache
+            Base(self.project, self.package, self.origin).reports()  # it fills the cache
         return SetupPlace(self.cache, key)
 
-    def _key(self, origin: str) -> str:
-        plan = plan_for(self.project, self.package, origin, origin).plan
-        return key_of(tree_of(self.project.repository.place(), origin), plan)
+    def _key(self, origin: str, root: str) -> str | None:
+        """The name of a root's setup in the person's tree; None if it is none there."""
+        plans = [one.plan for one in plans_for(self.project, self.package, origin, origin) if one.plan.root == root]
+        return key_of(tree_of(self.project.repository.place(), origin), plans[0]) if plans else None
 
-    def report(self, hear: Hear | None = None, *, anew: bool = False) -> BaseReport:
-        """What the checks say about the start; found out once for a commit and a plan."""
-        planned = plan_for(self.project, self.package, self.start, self.start)
+    def reports(self, hear: Hear | None = None, *, anew: bool = False) -> tuple[BaseReport, ...]:
+        """What the checks say about each root of the start; found out once for a commit and a plan."""
+        planned = plans_for(self.project, self.package, self.start, self.start)
+        return tuple(self._report(one, hear, anew=anew) for one in planned)
+
+    def _report(self, planned: CheckPlan, hear: Hear | None, *, anew: bool) -> BaseReport:
         plan = msgspec.structs.replace(planned.plan, code=())
         name = hashlib.sha256(msgspec.json.encode([self.start, plan, os.environ.get("PATH", "")])).hexdigest()
         path = self.project.location.folder / "baselines" / f"{name}.json"
@@ -233,6 +243,7 @@ def _reported(commit: str, planned: CheckPlan, bench: Bench, checks: tuple[Check
         commands[Purpose.TEST] = setup.test
     return BaseReport(
         commit=commit,
+        root=plan.root,
         profile=detected.profile if detected else "",
         name=detected.name if detected else "",
         commands=commands,
@@ -266,11 +277,11 @@ def refuse_unsound(project: Project, report: BaseReport) -> None:
         raise _unsound(
             report,
             setup,
-            f'{setup.remedy} Or set your own: setup = "..." in [checks.{_table(report)}] of phasegate.toml.',
+            f'{setup.remedy} Or set your own: setup = "..." in {_table(report)} of phasegate.toml.',
         )
     if test is not None and test.outcome is Outcome.FAILED and test.tests is None and _cannot_run(report, test):
         raise _unsound(
-            report, test, f'set test = "..." in [checks.{_table(report)}] of phasegate.toml; an empty one asks for none'
+            report, test, f'set test = "..." in {_table(report)} of phasegate.toml; an empty one asks for none'
         )
     if project.config.already_failing is AlreadyFailing.STOP and report.failures:
         names = ", ".join(check.name for check in report.failures)
@@ -286,7 +297,7 @@ def _cannot_run(report: BaseReport, test: Check) -> bool:
 
 
 def _table(report: BaseReport) -> str:
-    return report.profile or "PROFILE"
+    return f'[checks.NAME] with root = "{report.root}"' if report.root else f"[checks.{report.profile or 'NAME'}]"
 
 
 def _unsound(report: BaseReport, check: Check, hint: str) -> EnvironmentUnavailable:

@@ -9,10 +9,11 @@ import msgspec
 from phasegate.checks.plan import Candidate, Plan, Purpose
 from phasegate.config.settings import AlreadyFailing
 from phasegate.config.settings import Checks as ProfileChecks
-from phasegate.engine.detecting import look_at
+from phasegate.engine.detecting import SeenRoot, look_at
 from phasegate.engine.project import Project
 from phasegate.prompts.profiles import load_profile
 from phasegate.rules.detection import Detected
+from phasegate.rules.project_roots import touched_roots
 from phasegate.rules.work_package import COMMANDS, PROFILES, PackageChecks, WorkPackage
 
 
@@ -23,26 +24,32 @@ class CheckPlan(NamedTuple):
     detected: Detected | None
 
 
-def plan_for(project: Project, package: WorkPackage, start: str, commit: str) -> CheckPlan:
-    """The plan for a commit that began from `start`.
+def plans_for(project: Project, package: WorkPackage, start: str, commit: str) -> tuple[CheckPlan, ...]:
+    """The plans for a commit that began from `start`, one for each root that the package's scope touches.
 
-    Work that takes a check away, or makes the project look like one of another kind, is not spared the check.
+    Work that takes a check or a root away, or makes a root look like one of another kind, is not spared the check.
     """
-    kind = kind_for(project, package.profile)
-    began = look_at(project, start, kind)
-    kind = began.detected.profile if began.detected else kind
-    now = began if start == commit else look_at(project, commit, kind)
-    detected = now.detected or began.detected
-    own = own_checks(project, package, detected.profile if detected else kind or "")
-    found = {**(began.detected.commands if began.detected else {}), **(now.detected.commands if now.detected else {})}
-    commands = {purpose: one.run for purpose, one in found.items()}
-    reasons = {purpose: one.why for purpose, one in found.items()}
+    began = look_at(project, start, named=package.profile or None)
+    kinds = {root: seen.detected.profile for root, seen in began.items() if seen.detected}
+    now = began if start == commit else look_at(project, commit, kinds, package.profile or None)
+    roots = touched_roots([*dict.fromkeys((*began, *now))], package.file_scope)
+    return tuple(_plan(project, package, root, began.get(root), now.get(root)) for root in roots)
+
+
+def _plan(project: Project, package: WorkPackage, root: str, began: SeenRoot | None, now: SeenRoot | None) -> CheckPlan:
+    seen = [
+        one.detected for one in (began, now) if one and one.detected
+    ]  # what it asks for now goes before what it did
+    detected = seen[-1] if seen else None
+    own = own_checks(project, package, detected.profile if detected else package.profile, root)
+    found = {purpose: one for some in seen for purpose, one in some.commands.items()}
     set_by_hand = {name: line for name in COMMANDS if (line := getattr(own, name)) is not None}
     plan = Plan(
-        commands={**commands, **set_by_hand},
-        reasons={**reasons, **dict.fromkeys(set_by_hand, "set by hand")},
-        setups=() if "setup" in set_by_hand else _candidates(now.detected or began.detected, set_by_hand),
-        test_functions=now.test_functions,
+        root=root,
+        commands={**{purpose: one.run for purpose, one in found.items()}, **set_by_hand},
+        reasons={**{purpose: one.why for purpose, one in found.items()}, **dict.fromkeys(set_by_hand, "set by hand")},
+        setups=() if "setup" in set_by_hand else _candidates(detected, set_by_hand),
+        test_functions=now.test_functions if now else began.test_functions if began else None,
         coverage_min=own.coverage_min,
         code=package.deliverables.code,
         tolerates_old_failures=project.config.already_failing is AlreadyFailing.TOLERATE,
@@ -59,14 +66,11 @@ def _candidates(detected: Detected | None, set_by_hand: dict[str, str]) -> tuple
     )
 
 
-def kind_for(project: Project, named: str) -> str | None:
-    """The profile that a package names, or None: detection tells."""
-    return named or None
-
-
-def own_checks(project: Project, package: WorkPackage, profile: str) -> PackageChecks:
-    """The package's own checks over those that the person configured for its profile."""
-    configured = project.config.checks.get(profile, ProfileChecks())
+def own_checks(project: Project, package: WorkPackage, profile: str, root: str) -> PackageChecks:
+    """The package's own checks over those that the person set for its root, else for the root's profile."""
+    tables = project.config.checks
+    at_root = next((table for table in tables.values() if table.root == root), None)
+    configured = at_root or tables.get(profile) or ProfileChecks()
     names = (*COMMANDS, "coverage_min")
     chosen = {name: getattr(package.checks, name) for name in names}
     return PackageChecks(**{n: getattr(configured, n) if value is None else value for n, value in chosen.items()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from phasegate.engine.project import Project
 from phasegate.rules.detection import PROGRAMS, PYTHONS, Detected, Machine
 from phasegate.rules.project_files import LARGEST_MANIFEST_BYTES, ProjectFiles, is_manifest
 from phasegate.rules.project_kinds import detect_project
+from phasegate.rules.project_roots import candidate_roots, project_roots, under
 from phasegate.rules.python_project import TEST_FUNCTION, is_test_file, required_python
 from phasegate.rules.telling_files import kind_of_root
 from phasegate.rules.version_range import allows
@@ -30,27 +32,51 @@ _ASK_VERSIONS = (
 )
 
 
-class SeenTree(NamedTuple):
-    """What detection found in a tree, and how many test functions its test files have."""
+class SeenRoot(NamedTuple):
+    """What detection found at a root of a tree, and how many test functions its test files have."""
 
     detected: Detected | None
     test_functions: int | None
 
 
-def look_at(project: Project, commit: str, kind: str | None = None) -> SeenTree:
-    """What a commit's tree is; `kind` is the profile that a person named."""
+def look_at(
+    project: Project, commit: str, kinds: Mapping[str, str] | None = None, named: str | None = None
+) -> dict[str, SeenRoot]:
+    """The roots of a commit's tree, and what each is. `kinds` says it of some, `named` of all that no file tells."""
     files = files_at(project, commit)
+    kinds = kinds or {}
+    wanted = {*kinds, *(table.root for table in project.config.checks.values() if table.root is not None)}
+    roots = project_roots(files, wanted)
+    if named and not kinds:
+        told = {root: kind_of_root(under(files, root, roots).paths) for root in roots}
+        roots = tuple(root for root in roots if told[root] == named) or ("",)
+        kinds = dict.fromkeys(roots, named)
+    return {root: _seen(under(files, root, roots), kinds.get(root)) for root in roots}
+
+
+def _seen(files: ProjectFiles, kind: str | None) -> SeenRoot:
     is_python = (kind_of_root(files.paths) if kind is None else kind) == "python"
     detected = detect_project(files, machine(files if is_python else None), kind)
     counted = sum(len(TEST_FUNCTION.findall(text)) for path, text in files.texts.items() if is_test_file(path))
-    return SeenTree(detected, counted if is_python else None)
+    return SeenRoot(detected, counted if is_python else None)
 
 
 def files_at(project: Project, commit: str) -> ProjectFiles:
-    """The paths of a commit, with the texts of its manifests and of its Python test files."""
+    """The paths of a commit, with the texts of its roots' manifests and of its Python test files."""
     blobs = blobs_of(project.repository, commit, links=False)
+    named = [table.root for table in project.config.checks.values() if table.root]
+    heads = [f"{root}/" if root else "" for root in (*candidate_roots(blobs), *named)]
     tests = [path for path in blobs if is_test_file(path)][:MOST_TEST_FILES]
-    wanted = {path: blobs[path] for path in (*(path for path in blobs if is_manifest(path)), *tests)}
+    manifests = [
+        path
+        for path in blobs
+        if any(
+            path.startswith(head) and is_manifest(path.removeprefix(head))
+            for head in heads
+            if path.count("/") < head.count("/") + 3
+        )
+    ]
+    wanted = {path: blobs[path] for path in (*manifests, *tests)}
     contents = read_blobs(project.repository.place(), wanted.values())
     texts = {
         path: contents[blob].decode(errors="replace")

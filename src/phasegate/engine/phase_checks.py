@@ -35,15 +35,17 @@ def check_merge(project: Project, slug: str, start: str, commit: str) -> Evidenc
 
 def seconds_of(evidence: Evidence) -> dict[str, float]:
     """How long each command took."""
-    return {check.name: round(check.duration_s, 3) for check in evidence.checks if check.duration_s is not None}
+    taken = [(check.name, check.duration_s) for check in evidence.checks if check.duration_s is not None]
+    return {name: round(sum(one for other, one in taken if other == name), 3) for name, _ in taken}
 
 
 def _results(evidence: Evidence) -> dict[str, bool]:
     """Each check that was asked for. A setup counts only where it failed: by itself it shows nothing."""
-    asked = {check.name: check.outcome for check in evidence.checks if check.outcome is not Outcome.NOT_ASKED}
-    if asked.get(Purpose.SETUP) is Outcome.PASSED:
-        del asked[Purpose.SETUP]
-    return {name: outcome is Outcome.PASSED for name, outcome in asked.items()}
+    asked = [check for check in evidence.checks if check.outcome is not Outcome.NOT_ASKED]
+    broken = {check.name for check in evidence.failures}
+    return {
+        check.name: check.name not in broken for check in asked if check.name in broken or check.name != Purpose.SETUP
+    }
 
 
 def _checker(project: Project, slug: str, start: str) -> Checker:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.engine.check_plan import plan_for
+from phasegate.engine.check_plan import plans_for
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.packages import PlannedPackage, plan_loaded, planned_in
 from phasegate.engine.project import Project
@@ -175,7 +175,13 @@ class Plans(NamedTuple):
         """The commands that our own checks will run, for the agent to try first."""
         whole = WorkPackage(work_package_id="feature", title="", feature_slug=self.branch.slug, file_scope=())
         head = self.branch.head()
-        return {name: line for name, line in plan_for(self.project, whole, head, head).plan.commands.items() if line}
+        plans = [one.plan for one in plans_for(self.project, whole, head, head)]
+        return {
+            f"{name} in {plan.root}" if plan.root else name: line
+            for plan in plans
+            for name, line in plan.commands.items()
+            if line
+        }
 
 
 def _without_numbers(document: str) -> str:

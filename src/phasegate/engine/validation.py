@@ -10,11 +10,11 @@ from phasegate.checks.caged import CagedRunner
 from phasegate.checks.commands import Bench
 from phasegate.checks.commits import Commit
 from phasegate.checks.evidence import Check, Evidence, Outcome
-from phasegate.checks.manifest import Work, gather_evidence
+from phasegate.checks.manifest import RootAsk, Work, gather_evidence
 from phasegate.checks.plan import Plan, Purpose
 from phasegate.checks.secrets import Added, added_lines
 from phasegate.engine.base_check import Base, refuse_unsound, runner_in
-from phasegate.engine.check_plan import plan_for
+from phasegate.engine.check_plan import plans_for
 from phasegate.engine.project import Project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.prompts.profiles import load_profile
@@ -41,11 +41,13 @@ class Checker(NamedTuple):
         """What holds of a commit of the package."""
         base = self._base
         self.expect_base()
-        plan = self._plan(commit)
+        baselines = {report.root: report.baseline for report in base.reports()}
+        asks = [RootAsk(plan, baselines.get(plan.root), base.kept_for(commit, plan)) for plan in self._plans(commit)]
         self._export(commit)
-        kept = base.kept_for(commit, plan)
-        evidence = gather_evidence(plan, self._work(commit), self._runner(), base.report().baseline, kept)
-        _refuse_offline(plan, evidence.check(Purpose.SETUP))
+        evidence = gather_evidence(
+            asks[0].plan, self._work(commit), self._runner(), asks[0].baseline, asks[0].kept, beside=asks[1:]
+        )
+        _refuse_offline(evidence.check(Purpose.SETUP))
         return evidence
 
     @property
@@ -55,20 +57,30 @@ class Checker(NamedTuple):
 
     def run(self, commit: str, purposes: Collection[str], lines: Iterable[str] = ()) -> Evidence:
         """What commands of the project, and command lines of the person's own, say about a commit."""
-        base, plan = self._base, self._plan(commit)
+        base, plans = self._base, self._plans(commit)
         self._export(commit)
         # Where nothing was changed there is nothing to compare with: a run of the tests says what they say.
-        baseline = base.report().baseline if commit != self.start else None
-        kept, is_persons = base.kept_for(commit, plan), commit == base.origin
-        bench = Bench(plan, self.tree, self._runner(), kept, baseline, is_persons=is_persons)
-        checks = bench.checks(purposes)
-        if not any(check.outcome is Outcome.FAILED for check in checks[:1]):  # the setup
-            checks += [bench.own(line) for line in lines]
+        baselines = {one.root: one.baseline for one in base.reports()} if commit != self.start else {}
+        benches = [
+            Bench(
+                plan,
+                self.tree,
+                self._runner(),
+                base.kept_for(commit, plan),
+                baselines.get(plan.root),
+                is_persons=commit == base.origin,
+            )
+            for plan in plans
+        ]
+        checks = [check for bench in benches for check in bench.checks(purposes)]
+        if not any(check.name == Purpose.SETUP and check.outcome is Outcome.FAILED for check in checks):
+            checks += [benches[0].own(line) for line in lines]
         return Evidence(tuple(checks))
 
     def expect_base(self) -> None:
         """Refuse to go on where the tree that the work begins from cannot be set up or tested."""
-        refuse_unsound(self.project, self._base.report())
+        for report in self._base.reports():
+            refuse_unsound(self.project, report)
 
     @property
     def _base(self) -> Base:
@@ -89,8 +101,8 @@ class Checker(NamedTuple):
                 remove_tree(self._room / name)
         export(self.project.repository, commit, self._room / "tree", with_git=True)
 
-    def _plan(self, commit: str) -> Plan:
-        return plan_for(self.project, self.package, self.start, commit).plan
+    def _plans(self, commit: str) -> list[Plan]:
+        return [one.plan for one in plans_for(self.project, self.package, self.start, commit)]
 
     def _work(self, commit: str) -> Work:
         repository = self.project.repository
@@ -119,7 +131,7 @@ def added_by(project: Project, start: str, commits: list[str]) -> Iterator[Added
             yield Added(one.path, added_lines(old, contents[one.new.object_id]), commit)
 
 
-def _refuse_offline(plan: Plan, setup: Check | None) -> None:
+def _refuse_offline(setup: Check | None) -> None:
     """A setup that could not reach the network says nothing about the work: no agent can mend it, a person can."""
     if setup is None or setup.outcome is not Outcome.FAILED or classify(1, setup.excerpt) is not Fault.NETWORK:
         return

@@ -98,12 +98,15 @@ def detect_c(files: ProjectFiles, machine: Machine) -> Detected | None:
         test = FoundCommand("ctest --test-dir build --output-on-failure --no-tests=error", "CMakeLists.txt")
         return Detected("c", name[1] if name else "", (_NOTHING,), {"build": build, "test": test})
     if where := files.has("configure.ac", "configure"):
-        first = "" if files.has("configure") else "autoreconf -i && "
+        # A checkout gives all files the same age: what autotools made is not to be made again.
+        made = "./configure ACLOCAL=: AUTOCONF=: AUTOMAKE=: AUTOHEADER=:"
+        first = made if files.has("configure") else "autoreconf -i && ./configure"
+        name = re.search(r"AC_INIT\(\s*\[?([\w .+-]+)", files.text("configure.ac"))
         return Detected(
             "c",
-            "",
+            name[1].strip() if name else "",
             (_NOTHING,),
-            {"build": FoundCommand(f"{first}./configure && make", where), "test": FoundCommand("make check", where)},
+            {"build": FoundCommand(f"{first} && make", where), "test": FoundCommand("make check", where)},
         )
     return None
 

@@ -20,8 +20,8 @@ MANIFESTS = frozenset((
     "package.json", "pnpm-workspace.yaml", "pnpm-lock.yaml", "yarn.lock", ".npmrc", ".yarnrc.yml", ".nvmrc",
     "tsconfig.json",
     "go.mod", "go.work", "Cargo.toml", "pom.xml", "settings.gradle", "settings.gradle.kts", "build.gradle",
-    "CMakeLists.txt", "Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", "Taskfile.yml", "Taskfile.yaml",
-    ".gitmodules",
+    "CMakeLists.txt", "configure.ac", "Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", "Taskfile.yml",
+    "Taskfile.yaml", ".gitmodules",
 ))
 # fmt: on
 # Only their presence counts: they are long, and nothing in them is asked for.

@@ -12,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# What a setup made is not the project's: an `exclude` of its own replaces the linter's defaults.
+_OURS = ".venv,.phasegate-tools"
 _HOOKS = {"ruff": "ruff-pre-commit", "mypy": "mirrors-mypy", "flake8": "pycqa/flake8", "pyright": "pyright-python"}
 
 
@@ -38,9 +40,9 @@ def tools_beside(files: ProjectFiles, everything: list[RequirementSource]) -> li
 def _configured(files: ProjectFiles) -> Iterator[tuple[str, str, str, str]]:
     tables = files.toml("pyproject.toml")
     if where := files.has("ruff.toml", ".ruff.toml") or ("[tool.ruff]" if entry(tables, "tool", "ruff") else ""):
-        yield "ruff", "lint", "ruff check .", where
+        yield "ruff", "lint", f"ruff check . --extend-exclude {_OURS}", where
     if where := _flake8(files):
-        yield "flake8", "lint", "python3 -m flake8", where
+        yield "flake8", "lint", f"python3 -m flake8 --extend-exclude={_OURS}", where
     options = entry(tables, "tool", "mypy")
     if isinstance(options, dict) and options:
         yield "mypy", "typecheck", _mypy(files, options), "[tool.mypy]"

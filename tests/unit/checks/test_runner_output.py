@@ -52,6 +52,10 @@ def test_what_a_runner_said_is_read_from_its_own_words(name: str, run: TestRun) 
         ("  1 test passed\n  1 test failed\n", TestRun("ava", 1, 1)),
         ("  Total:     3\n  Passed:    2\n  Skipped:   0\n", TestRun("uvu", 2, 1)),
         ("# { total: 5, pass: 4, fail: 1 }\n", TestRun("tap", 4, 1)),
+        (
+            "PASS: a.sh\nFAIL: b.sh\n# TOTAL: 3\n# PASS:  1\n# SKIP:  1\n# XFAIL: 0\n# FAIL:  1\n# ERROR: 0\n",
+            TestRun("automake", 1, 1, ("b.sh",)),
+        ),
         ("[ERROR] Tests run: 5, Failures: 1, Errors: 0, Skipped: 1\n", TestRun("surefire", 3, 1)),
     ],
 )

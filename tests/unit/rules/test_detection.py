@@ -9,6 +9,7 @@ import pytest
 from phasegate.rules.detection import Detected, Machine
 from phasegate.rules.project_files import ProjectFiles
 from phasegate.rules.project_kinds import detect_project
+from phasegate.rules.project_roots import project_roots, touched_roots
 
 HERE = Machine(frozenset(("npm",)), {"python3": (3, 11), "python3.13": (3, 13), "python3.12": (3, 12)})
 BUILDABLE = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "sample"\n'
@@ -171,7 +172,7 @@ def test_a_linter_that_is_configured_and_not_declared_is_installed_beside_and_th
     found = detected({"pyproject.toml": text, ".pre-commit-config.yaml": hooks})
     assert f"pip install -q {requirement} ||" in found.setups[0].run
     assert any(told in note for note in found.notes)
-    assert found.commands["lint"].run == "ruff check ."
+    assert found.commands["lint"].run == "ruff check . --extend-exclude .venv,.phasegate-tools"
 
 
 def test_a_linter_in_another_group_is_taken_in_the_version_of_that_group() -> None:
@@ -303,3 +304,43 @@ def test_a_linter_never_writes(scripts: str, lint: str) -> None:
 def test_projects_of_other_languages(files: dict[str, str], setup: str, test: str) -> None:
     found = detected(files)
     assert (found.setups[0].run, found.commands["test"].run) == (setup, test)
+
+
+NPM = '{"name": "x", "scripts": {"test": "node --test"}}'
+
+
+@pytest.mark.demand("R1.g", "R1.h")
+@pytest.mark.parametrize(
+    ("files", "roots"),
+    [
+        ({"README.md": ""}, [""]),
+        ({"Makefile": "test:\n", "a/package.json": NPM, "b/go.mod": "module b", "b/x_test.go": ""}, ["a", "b"]),
+        ({"package.json": '{"workspaces": ["packages/*", "!packages/old"], "scripts": {"test": "jest"}}', "packages/a/package.json": NPM, "packages/old/package.json": NPM}, ["", "packages/old"]),
+        ({"web/package.json": NPM, "web/pnpm-workspace.yaml": "packages:\n  - 'libs/**'\ncatalog:\n  - x\n", "web/libs/a/b/package.json": NPM}, ["web"]),
+        ({"Cargo.toml": '[workspace]\nmembers = ["crates/*"]', "crates/a/Cargo.toml": "[package]"}, [""]),
+        ({"go.work": "use (\n\t./a\n)\n", "a/go.mod": "", "a/a_test.go": "", "b/go.mod": "", "b/b_test.go": ""}, ["", "b"]),
+        ({"pyproject.toml": BUILDABLE, "tests/test_a.py": "", "tools/x/pyproject.toml": BUILDABLE, "docs/package.json": NPM}, [""]),
+        ({"package.json": '{"name": "x", "scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}', "api/package.json": NPM}, ["api"]),
+        ({"pom.xml": "<module>core</module>", "src/test/A.java": "", "core/pom.xml": "", "core/src/test/B.java": ""}, [""]),
+        ({"svc/a/package.json": NPM, "svc/a/node_modules/x/package.json": NPM, "svc/b/package.json": '{"name": "no-tests"}'}, ["svc/a"]),
+    ],
+)  # fmt: skip
+def test_each_folder_that_is_tested_by_itself_is_a_root(files: dict[str, str], roots: list[str]) -> None:
+    assert [*project_roots(ProjectFiles(frozenset(files), files))] == roots
+
+
+@pytest.mark.demand("R1.g")
+@pytest.mark.parametrize(
+    ("scope", "touched"),
+    [
+        (["a/x.py"], ["a"]),
+        (["a/**", "b"], ["a", "b"]),
+        (["README.md"], [""]),
+        (["*.py"], ["", "a", "b"]),
+        (["c/d/**", "b/new.txt"], ["", "b"]),
+        ([], ["", "a", "b"]),
+    ],
+)
+def test_a_scope_touches_the_roots_that_it_can_reach(scope: list[str], touched: list[str]) -> None:
+    assert [*touched_roots(["", "a", "b"], scope)] == touched
+    assert touched_roots(["a", "b"], ["README.md"]) == ("a", "b"), "what belongs to none may matter to each"

@@ -38,9 +38,10 @@ def check(anew: bool, as_json: bool) -> int:
     """
     project = open_project(Path.cwd())
     with _Progress() as progress:
-        report = check_branch(project, current_branch(project), progress.hear, anew=anew)
-    show(_as_data(project, report), "\n".join(_as_text(project, report)), as_json)
-    return 1 if report.failures else 0
+        reports = check_branch(project, current_branch(project), progress.hear, anew=anew)
+    text = "\n".join(line for report in reports for line in _as_text(project, report))
+    show(_as_data(project, reports), text, as_json)
+    return 1 if any(report.failures for report in reports) else 0
 
 
 class _Progress:
@@ -77,7 +78,9 @@ class _Progress:
 
 def _as_text(project: Project, report: BaseReport) -> Iterator[str]:
     kind = f", {report.profile}" if report.profile else ""
-    yield f"{printable(report.name or project.root.name)}{kind}, at {report.commit[:12]}"
+    where = f" in {printable(report.root)}" if report.root else ""
+    name = report.name or report.root.rpartition("/")[2] or project.root.name
+    yield f"{printable(name)}{kind}{where}, at {report.commit[:12]}"
     rows = rows_of_report(report)
     for row in rows:
         yield from _told(row)
@@ -103,14 +106,15 @@ def _told(row: CheckedRow) -> Iterator[str]:
         yield f"  what to do: {printable(row.remedy)}"
 
 
-def _as_data(project: Project, report: BaseReport) -> dict[str, object]:
+def _as_data(project: Project, reports: tuple[BaseReport, ...]) -> dict[str, object]:
+    roots = [
+        {"root": one.root, "profile": one.profile, "name": one.name, "notes": one.notes, "logs": one.logs}
+        for one in reports
+    ]
     return {
-        "commit": report.commit,
-        "profile": report.profile,
-        "name": report.name,
+        "commit": reports[0].commit,
         "already_failing": project.config.already_failing,
-        "passed": not report.failures,
-        "checks": [row._asdict() for row in rows_of_report(report)],
-        "notes": report.notes,
-        "logs": report.logs,
+        "passed": not any(report.failures for report in reports),
+        "roots": roots,
+        "checks": [row._asdict() for report in reports for row in rows_of_report(report)],
     }
