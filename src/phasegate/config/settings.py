@@ -128,6 +128,16 @@ class Mcp(Settings, frozen=True):
     decisions: Decisions = Decisions.ASK
 
 
+class Notify(Settings, frozen=True):
+    """Who is told that a person is needed, or that a run has ended."""
+
+    command: tuple[Text, ...] = ()  # gets the event as JSON on stdin
+    urls: tuple[Text, ...] = ()  # addresses, or $NAME of a variable that holds one
+    secret_env: VariableName | None = None  # of the variable with the secret that webhooks are signed with
+    smtp: Text = "localhost:25"  # the server for mailto:
+    mail_from: Text | None = None
+
+
 class Config(Settings, frozen=True):
     agents: Mapping[str, Agent] = msgspec.field(default_factory=dict)
     roles: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -138,5 +148,6 @@ class Config(Settings, frozen=True):
     paths: Paths = Paths()
     protect: Protect = Protect()
     mcp: Mcp = Mcp()
+    notify: Notify = Notify()
     phases: Mapping[str, OwnPhase] = msgspec.field(default_factory=dict)
     already_failing: AlreadyFailing = AlreadyFailing.TOLERATE  # written in [checks], beside the tables of profiles

@@ -16,6 +16,7 @@ from phasegate.engine.admission import DriverDesk
 from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.local_desk import local_desk
+from phasegate.engine.notifying import tell_about_package
 from phasegate.engine.package_steps import PackageSteps
 from phasegate.engine.packages import PackageUnit, PlannedPackage, phase_of_packages, refuse_unready
 from phasegate.engine.project import Project
@@ -86,11 +87,13 @@ def dispatch(
     """Carry a package to DONE or BLOCKED, from wherever it stands. `show` hears of each change of what is going on."""
     with local_desk(project, store, agent, cancelled) as desk:
         try:
-            return carry_package(desk, one, by, say, show, what_does_not_hold(project))
+            report = carry_package(desk, one, by, say, show, what_does_not_hold(project))
         except Interrupted:
             return Stopped(one.package.work_package_id)
         finally:
             store.anchor()
+    tell_about_package(project, store, report)
+    return report
 
 
 def carry_package(

@@ -14,13 +14,14 @@ from phasegate.engine.admission import DriverDesk
 from phasegate.engine.dispatch import LONGEST_WAIT_S, Stopped, what_does_not_hold
 from phasegate.engine.feature_journal import choose, open_feature_journal
 from phasegate.engine.local_desk import local_desk
+from phasegate.engine.notifying import tell_about_failure, tell_about_feature
 from phasegate.engine.phase_steps import PhaseSteps
 from phasegate.engine.ports import RunRecord
 from phasegate.engine.project import Project
 from phasegate.engine.side_by_side import SideBySide
 from phasegate.engine.unit_loop import UnitLoop
 from phasegate.engine.work_journal import WorkJournal
-from phasegate.errors import Interrupted, StateConflict
+from phasegate.errors import Interrupted, PhasegateError, StateConflict
 from phasegate.record.lock import feature_lock, repository_lock
 from phasegate.record.store import Store
 from phasegate.rules.decide import decide
@@ -56,8 +57,15 @@ def at_work(project: Project, record: RunRecord, slug: str, command: str) -> Ite
 
 def drive(project: Project, store: Store, slug: str, wishes: Wishes | None = None) -> Feature | Stopped:
     """Carry a feature on; where it stands when nothing more can be done without a person. `project.stop` ends it."""
-    with local_desk(project, store, wishes.agent if wishes else None) as desk:
-        return drive_with(desk, slug, wishes)
+    try:
+        with local_desk(project, store, wishes.agent if wishes else None) as desk:
+            ended = drive_with(desk, slug, wishes)
+    except PhasegateError as error:
+        tell_about_failure(project, store, slug, error)
+        raise
+    if not isinstance(ended, Stopped):
+        tell_about_feature(project, store, ended)
+    return ended
 
 
 def drive_with(desk: DriverDesk, slug: str, wishes: Wishes | None = None) -> Feature | Stopped:

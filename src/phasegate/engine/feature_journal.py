@@ -50,6 +50,12 @@ def recorded_workflows(reader: RecordReader) -> list[Workflow]:
     ]
 
 
+def naming(reader: RecordReader, slug: str) -> str:
+    """What a hint must carry so that it can be typed as it stands: ` --feature SLUG` beside another feature in work."""
+    others = any(one.active and one.feature != slug for one in recorded_workflows(reader))
+    return f" --feature {slug}" if others else ""
+
+
 class FeatureUnit:
     """A feature, for its journal."""
 

@@ -86,12 +86,6 @@ def chosen(project: Project, store: RunRecord, feature: str | None) -> str:
     return found.feature
 
 
-def naming(reader: RecordReader, slug: str) -> str:
-    """What a hint must carry so that it can be typed as it stands: ` --feature SLUG` beside another feature in work."""
-    others = any(one.active and one.feature != slug for one in recorded_workflows(reader))
-    return f" --feature {slug}" if others else ""
-
-
 def _show_end(project: Project, store: RunRecord, slug: str) -> None:
     """A death between the last record and its view leaves a workflow in state.json that nobody would go on with."""
     with feature_lock(project.location.locks, slug, "show its end", project.now()):

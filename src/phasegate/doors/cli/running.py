@@ -22,7 +22,7 @@ from phasegate.engine import orders
 from phasegate.engine.detached_run import DetachedRun, start_detached, stop_runs
 from phasegate.engine.dispatch import Stopped
 from phasegate.engine.driver import Wishes, drive
-from phasegate.engine.feature_journal import read_feature
+from phasegate.engine.feature_journal import naming, read_feature
 from phasegate.engine.feature_view import standing_view
 from phasegate.engine.project import Project, Store, open_project, opened_store
 from phasegate.engine.watching import Follower, following
@@ -63,7 +63,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
         teller = Teller(quiet=as_json)
         for told in Follower(store, slug, after=0).told():
             teller(told)
-        go_on = f"  then: phasegate run{orders.naming(store, slug)}"
+        go_on = f"  then: phasegate run{naming(store, slug)}"
     if as_json:
         show(standing_view(feature), "", as_json)
     teller.end((*_outlook(project, feature), go_on))
@@ -172,18 +172,18 @@ def carry_on(
     except PhasegateError:
         teller.end()
         raise
-    naming = orders.naming(store, slug)
+    of = naming(store, slug)
     if isinstance(feature, Stopped):
         teller.end(
             (
                 f"{slug} is stopped; what the agents left is saved, and what was done counts",
-                f"  then: phasegate run{naming}",
+                f"  then: phasegate run{of}",
             )
         )
         raise KeyboardInterrupt
     if as_json:
         show(standing_view(feature), "", as_json)
-    teller.end(standing_lines(feature, naming))
+    teller.end(standing_lines(feature, of))
     stopped = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
     return 1 if feature.workflow.stage in stopped else 0
 

@@ -15,6 +15,7 @@ from phasegate.doors.cli.running import carry_on
 from phasegate.doors.cli.telling import Teller
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes
+from phasegate.engine.feature_journal import naming
 from phasegate.engine.feature_view import standing_view
 from phasegate.engine.project import Project, Store, open_project, opened_store
 from phasegate.engine.watching import following
@@ -41,7 +42,7 @@ def _carry_out(feature: str | None, as_json: bool, order: Callable[[Project, Sto
             after = order(project, store, slug, project.ordered_at("cli"))
         if as_json:
             show(standing_view(after), "", as_json)
-        teller.end(standing_lines(after, orders.naming(store, slug)))
+        teller.end(standing_lines(after, naming(store, slug)))
     return 0
 
 
