@@ -420,7 +420,7 @@ def test_a_program_of_the_packages_own_that_is_missing_round_after_round_is_a_pe
     project = make_project(tmp_path, {"WP01": package(test="./run-all-tests")})
     project.play(implements(FORM, round=1), turn("implement", SUCCESS))
     reason, remediation = blocked(project)
-    assert reason == "test: the program is missing, in this round again"
+    assert reason == "test: exit status 127: its program is missing (./run-all-tests), in this round again"
     assert "install it" in remediation
     assert [(job.phase, job.round) for job in project.jobs()] == [("implement", 1), ("implement", 2)]
     assert "its program is missing" in project.prompt(project.jobs()[1].id)

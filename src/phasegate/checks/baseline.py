@@ -100,7 +100,7 @@ def _is_as_before(check: Check, baseline: Baseline) -> bool:
 
 def _tolerated(check: Check, baseline: Baseline) -> Check:
     if check.fault is Fault.NO_PROGRAM:
-        what = "it cannot be run here: its program is missing, as before the work began"
+        what = f"it cannot be run here, as before the work began: {check.summary}"
         return msgspec.structs.replace(check, outcome=Outcome.NOT_ASKED, summary=what, remedy="", fault=None)
     count = len(check.findings)
     summary = f"exit status {check.exit_status}, as before the work began: {count} lines of findings, none of them new"

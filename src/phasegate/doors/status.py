@@ -52,12 +52,13 @@ def as_json(view: object) -> str:
     return dumps(as_data(view)) + "\n"
 
 
-def overview_text(found: Overview, *, everything: bool, chosen: bool = False) -> str:
+def overview_text(found: Overview, *, everything: bool, chosen: bool = False, style: Style | None = None) -> str:
     """The workflow, its phases and gates, the packages on a board, and what is blocked."""
+    style = style or _style()
     others = () if chosen else found.others if found.workflow else found.ended
     waiting = () if chosen else _waiting_lines(found)
     resting = [visible(f"{one.agent} rests at a limit of its provider until {one.until}") for one in found.resting]
-    lines = (*_lines(found, others, everything), *waiting, *resting, *_spent_lines(found.spent))
+    lines = (*_lines(found, others, everything, style), *waiting, *resting, *_spent_lines(found.spent))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -96,9 +97,9 @@ def _order(one: Decision) -> str:
     return {"resolve": 'resolve "how"', "dispatch": f"dispatch {one.package}"}.get(one.asked, one.asked)
 
 
-def _lines(found: Overview, others: Sequence[FeatureCard], everything: bool) -> Iterator[str]:
+def _lines(found: Overview, others: Sequence[FeatureCard], everything: bool, style: Style) -> Iterator[str]:
     """`others` are those beside the one shown, or without one, those that have ended."""
-    style, workflow = _style(), found.workflow
+    workflow = found.workflow
     if workflow:
         beside = [_other_line(card) for card in others if card.standing in _ALSO]
         yield from (*workflow_lines(workflow, style, _naming(workflow.feature, found.others)), *beside)

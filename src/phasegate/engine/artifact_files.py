@@ -1,28 +1,39 @@
-"""The artifacts of a feature, for people: written, read and listed below its folder, wherever that is configured."""
+"""The artifacts of a feature, for people: written, read and listed below its folder, wherever that is configured.
+
+What lies in the checkout comes first: `write` puts it there. The documents of a feature in work are on its branch.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.engine.surroundings import root_around, settings_around
+from phasegate.engine.feature_branch import Branch
+from phasegate.engine.project import open_project
 from phasegate.record.artifacts import list_artifacts, list_features, read_artifact, write_artifact
+from phasegate.rules.artifact_path import require_slug
+from phasegate.rules.work_package import slug_is_safe
+from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.repository import read_blobs, read_refs
 
 
 class ListedArtifact(NamedTuple):
-    """One artifact; `path` is relative to the folder of its feature."""
+    """One artifact; `path` is relative to the folder of its feature, `branch` where it is not in the checkout."""
 
     feature_slug: str
     path: str
     bytes: int
+    branch: str = ""
 
 
 class ArtifactFiles:
     """The artifacts of the repository around a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._root = root_around(folder)
-        self.below = settings_around(self._root).config.paths.features.rstrip("/")
+        self._project = open_project(folder)
+        self._root = self._project.root
+        self.below = self._project.config.paths.features.rstrip("/")
 
     def write(self, slug: str, path: str, content: bytes) -> str:
         """Write one file below the feature's folder; where it is, relative to the repository."""
@@ -30,10 +41,31 @@ class ArtifactFiles:
         return f"{self.below}/{slug}/{path}"
 
     def read(self, slug: str, path: str) -> bytes:
+        there = {one.path for one in list_artifacts(self._root, slug, below=self.below)}
+        if path not in there and path in (found := self._on_branch(slug)):
+            return found[path]
         return read_artifact(self._root, slug, path, below=self.below)
 
     def listed(self, slug: str | None = None) -> list[ListedArtifact]:
         """The artifacts of one feature, or of all."""
-        slugs = list_features(self._root, below=self.below) if slug is None else [slug]
-        listed = {one: list_artifacts(self._root, one, below=self.below) for one in slugs}
-        return [ListedArtifact(one, about.path, about.bytes) for one, found in listed.items() for about in found]
+        slugs = self._features() if slug is None else [slug]
+        return [one for name in slugs for one in sorted(self._of(name), key=lambda one: one.path)]
+
+    def _features(self) -> list[str]:
+        prefix = f"{BRANCHES}feat/"
+        branches = (ref.removeprefix(prefix) for ref in read_refs(self._project.repository, prefix))
+        return sorted({*list_features(self._root, below=self.below), *filter(slug_is_safe, branches)})
+
+    def _of(self, slug: str) -> Iterator[ListedArtifact]:
+        there = {one.path: one.bytes for one in list_artifacts(self._root, slug, below=self.below)}
+        yield from (ListedArtifact(slug, path, size) for path, size in there.items())
+        for path, data in self._on_branch(slug).items():
+            if path not in there:
+                yield ListedArtifact(slug, path, len(data), f"feat/{slug}")
+
+    def _on_branch(self, slug: str) -> dict[str, bytes]:
+        branch = Branch(self._project, require_slug(slug))
+        head = self._project.refs.fetch(branch.name).get(branch.name)
+        blobs = branch.documents(head) if head else {}
+        contents = read_blobs(self._project.repository.place(), blobs.values())
+        return {path: contents[blob] for path, blob in blobs.items()}

@@ -326,10 +326,11 @@ def _after_checks(run: Run, checked: Validated) -> Run:
 
 def _lacking_again(run: Run, checked: Validated) -> tuple[str, str] | None:
     """A program that was missing and still is: the agent was told, and more rounds would only cost."""
-    names = ", ".join(name for name in checked.without_program if name in run.without_program)
-    if not names:
+    again = {name for name in checked.without_program if name in run.without_program}
+    told = [failure.partition("\n")[0] for failure in checked.failures if failure.partition(":")[0] in again]
+    if not told:
         return None
-    return f"{names}: the program is missing, in this round again", "install it, or change setup or the command"
+    return f"{'; '.join(told)}, in this round again", "install it, or change setup or the command"
 
 
 def _after_review(run: Run, reviewed: Reviewed) -> Run:

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 import click
 
+from phasegate.doors.cli.feature_option import named
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, read_input, show
 from phasegate.engine.artifact_files import ArtifactFiles
+from phasegate.engine.views import feature_named
 from phasegate.rules.visible_text import visible
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,6 +66,7 @@ def read_command(slug: str, path: str, as_json: bool) -> None:
     Example:
       phasegate artifact read --feature-slug 001-user-login --relative-path spec.md
     """
+    slug = feature_named(str(current_folder()), slug)
     data = ArtifactFiles(current_folder()).read(slug, path)
     if as_json:
         show({"feature_slug": slug, "relative_path": path, "bytes": len(data), **_as_json(data)}, "", as_json)
@@ -82,10 +85,10 @@ def _as_json(data: bytes) -> dict[str, str]:
 
 
 @artifact.command("list")
-@click.option("--feature-slug", "--feature", "slug", metavar="SLUG", help="Only this feature's.")
+@click.option("--feature-slug", "--feature", "slug", metavar="SLUG", callback=named, help="Only this feature's.")
 @json_option
 def list_command(slug: str | None, as_json: bool) -> None:
-    """List the artifacts of a feature, or of all features.
+    """List the artifacts of a feature, or of all features: those in the checkout, and those on the feature's branch.
 
     \b
     Examples:
@@ -94,5 +97,7 @@ def list_command(slug: str | None, as_json: bool) -> None:
     """
     files = ArtifactFiles(current_folder())
     found = files.listed(slug)
-    lines = [visible(f"{files.below}/{one.feature_slug}/{one.path}  {one.bytes} bytes") for one in found]
+    places = (f"  on {one.branch}" if one.branch else "" for one in found)
+    rows = zip(found, places, strict=True)
+    lines = [visible(f"{files.below}/{one.feature_slug}/{one.path}  {one.bytes} bytes{on}") for one, on in rows]
     show({"artifacts": found}, "\n".join(lines) or "no artifacts", as_json)

@@ -68,7 +68,7 @@ def _feature(folder: Path) -> Iterator[Claim]:
     with opened_store(project) as store:
         by = project.ordered_at("cli")
         slug = orders.start(project, store, "feature", DESCRIPTION, by=by)
-        code = carry_on(project, store, slug, Wishes(merge=True, by=by), as_json=False, from_start=True)
+        code = carry_on(project, store, slug, Wishes(merge=True, by=by), as_json=False, from_start=True, hints=False)
         sys.stdout.flush()
         click.echo("\nWhat holds now:")
         yield from claims_after_merge(project, store, slug, code)

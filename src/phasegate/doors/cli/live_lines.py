@@ -18,7 +18,7 @@ from phasegate.rules.board import cut
 
 REDRAW_EVERY_S = 0.5
 _WIPE, _WIPE_ABOVE = "\r\x1b[2K", "\x1b[1A\x1b[2K"
-_COLUMNS = 80
+_COLUMNS, _ROWS = 80, 24
 
 
 class LiveLines:
@@ -30,10 +30,18 @@ class LiveLines:
         self._drawn: list[str] = []
         self._lock = RLock()
 
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a terminal to draw on."""
+        return self._is_live
+
     def draw(self, lines: Sequence[str]) -> None:
         """Show these lines instead of those before."""
         with self._lock:
-            fitting = [cut(printable(line), self._columns() - 1) for line in lines] if self._is_live else []
+            columns, rows = self._size()
+            fitting = [cut(printable(line), columns - 1) for line in lines] if self._is_live else []
+            if len(fitting) >= rows:  # what is above the screen could not be wiped
+                fitting = [*fitting[: rows - 2], f"... and {len(fitting) - rows + 2} lines more"]
             if fitting != self._drawn:
                 self._write(self._wiping() + "\n".join(fitting))
                 self._drawn = fitting
@@ -60,11 +68,12 @@ class LiveLines:
         except OSError:  # the terminal was closed: the work goes on without a view
             self._is_live = False
 
-    def _columns(self) -> int:
+    def _size(self) -> tuple[int, int]:
         try:
-            return os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS
+            columns, rows = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError):
-            return _COLUMNS
+            return _COLUMNS, _ROWS
+        return columns or _COLUMNS, max(rows or _ROWS, 3)
 
 
 @contextmanager

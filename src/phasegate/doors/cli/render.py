@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,15 @@ def say(text: str, *, err: bool = False) -> None:
         click.echo(text, err=err)
     except OSError:  # `| head` has gone, the terminal was closed, the disk of the log is full
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
+
+
+def stdout_is_a_file_of_its_own() -> bool:
+    """Whether it goes to a file, as with `> log`, and stderr elsewhere."""
+    try:
+        out, err = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISREG(out.st_mode) and not os.path.samestat(out, err)
 
 
 def printable(text: object) -> str:

@@ -25,6 +25,7 @@ from phasegate.engine.driver import Wishes, drive
 from phasegate.engine.feature_journal import naming, read_feature
 from phasegate.engine.feature_view import standing_view
 from phasegate.engine.project import Project, Store, open_project, opened_store
+from phasegate.engine.surroundings import place_around
 from phasegate.engine.watching import Follower, following
 from phasegate.errors import ConfigError, PhasegateError
 from phasegate.rules.feature_state import Feature
@@ -153,9 +154,16 @@ def stop(feature: str | None, as_json: bool) -> int:
 
 
 def carry_on(
-    project: Project, store: Store, slug: str, wishes: Wishes, as_json: bool, *, from_start: bool = False
+    project: Project,
+    store: Store,
+    slug: str,
+    wishes: Wishes,
+    as_json: bool,
+    *,
+    from_start: bool = False,
+    hints: bool = True,
 ) -> int:
-    """Drive a feature and tell what happens."""
+    """Drive a feature and tell what happens. Without `hints` no command is named: nobody could type it here."""
     teller = Teller(quiet=as_json, activities=project.activities)
     if from_start and not as_json:
         begun = read_feature(store, slug)
@@ -174,16 +182,12 @@ def carry_on(
         raise
     of = naming(store, slug)
     if isinstance(feature, Stopped):
-        teller.end(
-            (
-                f"{slug} is stopped; what the agents left is saved, and what was done counts",
-                f"  then: phasegate run{of}",
-            )
-        )
+        then = (f"  then: phasegate run{of}",) if hints else ()
+        teller.end((f"{slug} is stopped; what the agents left is saved, and what was done counts", *then))
         raise KeyboardInterrupt
     if as_json:
         show(standing_view(feature), "", as_json)
-    teller.end(standing_lines(feature, of))
+    teller.end(standing_lines(feature, of) if hints else standing_lines(feature, of)[:1])
     stopped = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
     return 1 if feature.workflow.stage in stopped else 0
 
@@ -191,7 +195,8 @@ def carry_on(
 def _outlook(project: Project, feature: Feature) -> Iterator[str]:
     """What lies ahead. In a linked worktree a person may expect its branch: features start from the main one's."""
     yield orders.outlook(feature)
-    if os.path.realpath(find_place(current_folder()).root) != str(project.root):
+    here = current_folder()  # a demo's repository is elsewhere
+    if place_around(here).root == project.root and os.path.realpath(find_place(here).root) != str(project.root):
         yield f"note: this is a linked worktree; the feature starts from {feature.base}, checked out in {project.root}"
 
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from threading import Event
+
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.live_lines import LiveLines, clock, kept_up_to_date
 from phasegate.doors.cli.offering import offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, show
 from phasegate.doors.status import overview_text, package_text
-from phasegate.engine.views import find_cards, open_reader, overview
+from phasegate.engine.views import Reader, find_cards, open_reader, overview
+from phasegate.errors import ConfigError, PhasegateError
 
 
 @click.command()
 @click.argument("work_package", metavar="[WPnn]", required=False, shell_complete=offering(package_ids))
 @click.option("--all", "everything", is_flag=True, help="Every package, also where there are very many.")
+@click.option("--watch", is_flag=True, help="Keep it up to date on the terminal; Ctrl-C ends it.")
 @feature_option
 @json_option
-def status(work_package: str | None, everything: bool, feature: str | None, as_json: bool) -> None:
+def status(work_package: str | None, everything: bool, watch: bool, feature: str | None, as_json: bool) -> None:
     """Show where things stand: the workflow, its phases and gates, the packages on a board, and what is blocked.
 
     With WPnn: one package with its jobs. On a terminal a column shows its first packages only; --all shows all.
@@ -25,9 +32,14 @@ def status(work_package: str | None, everything: bool, feature: str | None, as_j
     Examples:
       phasegate status
       phasegate status WP01
+      phasegate status --watch
       phasegate status --feature 001-user-login --json
     """
     folder = str(current_folder())
+    if watch:
+        if work_package or as_json:
+            raise ConfigError("--watch goes with the whole picture alone", "phasegate status --watch")
+        _watch(folder, feature, everything)
     reader = open_reader(folder)
     if work_package:
         cards = find_cards(reader, work_package, feature)
@@ -40,3 +52,37 @@ def status(work_package: str | None, everything: bool, feature: str | None, as_j
 
             found = found._replace(detail=feature_view(reader, feature))
         show(found, text.removesuffix("\n"), as_json)
+
+
+def _watch(folder: str, feature: str | None, everything: bool) -> None:
+    """Draw where things stand until the person has seen enough; what is printed afterwards stays."""
+    live = LiveLines()
+    if not live.is_live:
+        raise ConfigError("--watch needs a terminal", "phasegate status")
+
+    def lines() -> list[str]:
+        try:
+            reader = open_reader(folder)
+            found = overview(reader, folder, feature)
+            text = overview_text(found, everything=everything, chosen=feature is not None, style=lambda text, _: text)
+            cards = (found.workflow, *found.others)
+            at_work = [card.feature for card in cards if card is not None and card.standing == "working"]
+            return [*text.splitlines(), *(line for slug in at_work if reader for line in _jobs(reader, slug))]
+        except PhasegateError as error:  # it may pass, and a thread must not die of it
+            return [error.message]
+
+    live.draw(lines())
+    try:
+        with kept_up_to_date(live, lines):
+            Event().wait()
+    except KeyboardInterrupt:
+        return
+
+
+def _jobs(reader: Reader, feature: str) -> Iterator[str]:
+    """What agents are at now."""
+    now = datetime.now(UTC)
+    for job in reader.jobs(feature):
+        if not job.ended:
+            passed = clock((now - datetime.fromisoformat(job.started)).total_seconds())
+            yield f"  {job.wp or job.workflow_phase}  {job.phase} by {job.agent}  {passed}"

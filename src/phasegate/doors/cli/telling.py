@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from threading import Lock
 
 from phasegate.doors.cli.live_lines import LiveLines, clock
-from phasegate.doors.cli.render import printable
+from phasegate.doors.cli.render import printable, say, stdout_is_a_file_of_its_own
 from phasegate.engine.views import Job
 from phasegate.engine.watching import Follower, StreamEvent
 from phasegate.rules.activity import Activity
@@ -32,6 +32,7 @@ class Teller:
         self._warned: set[str] = set()
         self._lock = Lock()
         self.live = LiveLines()
+        self._has_log = not quiet and stdout_is_a_file_of_its_own()
 
     def __call__(self, told: StreamEvent) -> None:
         if self._quiet:
@@ -43,8 +44,10 @@ class Teller:
             self._block = told.block or self._block
 
     def say(self, line: str, *, err: bool = True) -> None:
-        """A line that stays."""
+        """A line that stays. In a file that stdout goes to, gates and blocks alone would tell no story."""
         self.live.above(printable(line), err=err)
+        if err and self._has_log:
+            say(printable(line))
 
     def warn(self, text: str) -> None:
         """A remark of ours, once: ten agents have ten times the same to say."""
