@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -104,6 +105,8 @@ class _Pump:
         self._launched = launched
         self._stack = stack
         stack.callback(self.end)
+        if request.way_out is not None:
+            stack.callback(request.way_out.close)
         for descriptor in (launched.stdout, launched.stderr):
             stack.callback(os.close, descriptor)
         self._report = Report()
@@ -183,9 +186,11 @@ class _Pump:
     def _hear(self) -> bool:
         """Take in what the warden reports; its end without a report is a fact too."""
         try:
-            said = self._launched.control.recv(4096)
+            said, descriptors, _, _ = socket.recv_fds(self._launched.control, 4096, 1)
         except OSError:
-            said = b""
+            said, descriptors = b"", []
+        for descriptor in descriptors:
+            self._let_out(socket.socket(fileno=descriptor))
         self._report.take(said)
         if not said or self._report.has_ended:
             self._stdout.drain()
@@ -193,6 +198,14 @@ class _Pump:
             self._report.raise_if_not_started(self._request, self._stderr.captured().text)
             self.is_running = False
         return self.is_running
+
+    def _let_out(self, listener: socket.socket) -> None:
+        """Let the job's way out answer in the network of the job."""
+        way_out = self._request.way_out
+        if way_out is None:
+            listener.close()
+        else:
+            way_out.serve(listener)
 
     def _wait_ms(self) -> int:
         return max(1, min(int((self._give_up_at_s - time.monotonic()) * 1000) + 1, 3_600_000))

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from phasegate.cage import reach, sandbox_view, seccomp
 from phasegate.cage.environment import JOB_TAG
+from phasegate.cage.level import Level
 from phasegate.cage.pipes import open_pipe
-from phasegate.cage.request import Request
+from phasegate.cage.request import WAY_OUT_PORT, Request
 from phasegate.cage.run import find_program
 from phasegate.cage.warden import Orders
 from phasegate.errors import ConfigError, EnvironmentUnavailable
@@ -88,6 +89,7 @@ def _orders(request: Request, started_s: float) -> Orders:
         writable=[os.fsencode(folder) for folder in (*_writable(request), Path("/dev/shm"))],  # noqa: S108 - the cage's own
         seccomp=seccomp.filter_for(platform.machine()) if sandboxed else None,
         sandboxed=sandboxed,
+        listen_port=WAY_OUT_PORT if request.way_out is not None else 0,
     )
 
 
@@ -105,10 +107,13 @@ def _writable(request: Request) -> tuple[Path, ...]:
 def _command(request: Request, orders: Orders) -> list[str]:
     start_warden = [reach.interpreter(), "-I", "-S", "-c", _BOOT, str(Path(reach.package_folder()).parent)]
     if not request.level.is_sandboxed:
+        if request.way_out is not None:
+            raise ValueError("without a sandbox a job has no network of its own")
         return start_warden
     configured = (os.fsdecode(orders.argv[0]), *request.command[1:])
     folders = sandbox_view.Folders(_writable(request), request.readable, request.hidden, request.tmp)
-    return [*sandbox_view.arguments(request.level, configured, request.env.get("PATH", ""), folders), *start_warden]
+    alone = request.level is Level.OFFLINE or request.way_out is not None
+    return [*sandbox_view.arguments(alone, configured, request.env.get("PATH", ""), folders), *start_warden]
 
 
 def _open(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:

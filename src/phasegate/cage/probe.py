@@ -42,6 +42,11 @@ def choose(wanted: Level | None, needs_network: bool) -> Level:
     return next((level for level in candidates if holding(level).holds), Level.NONE)
 
 
+def bounds_hosts(level: Level, are_known: bool) -> bool:
+    """Whether a job with a network is bound to its hosts: always at `offline`, at `worktree` where they are known."""
+    return level is Level.OFFLINE or (level is Level.WORKTREE and are_known and holding(Level.OFFLINE).holds)
+
+
 @cache
 def holding(level: Level) -> Holding:
     """Whether this level holds here: tried once a process."""
@@ -90,7 +95,7 @@ def _gaps(level: Level) -> tuple[str, ...]:
     gaps = {
         "Landlock is missing: only the mount namespace keeps writes inside": version == 0,
         "abstract unix sockets of the machine can be reached (Landlock 6 closes them)": sockets_open,
-        "the network is open": level is Level.WORKTREE,
+        "the network is open to agents whose hosts are not known": level is Level.WORKTREE,
         "no system-call filter for this processor": seccomp.filter_for(platform.machine()) is None,
         "the number of processes is not bounded, because we run as root": os.geteuid() == 0,
     }

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from phasegate.cage.bounded_output import Captured
 from phasegate.cage.level import Level
 from phasegate.cage.limits import Limits
 
 MIB = 1024**2
+WAY_OUT_PORT = 3128
+WAY_OUT = f"http://127.0.0.1:{WAY_OUT_PORT}"  # inside of a network of its own
+
+
+class WayOut(Protocol):
+    """What answers inside the network of a job: `phasegate.cage.broker.Broker` is one."""
+
+    def serve(self, listener: socket.socket) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Request(NamedTuple):
@@ -32,6 +43,7 @@ class Request(NamedTuple):
     hidden: tuple[Path, ...] = ()  # parts of what is readable or writable
     limits: Limits = Limits()
     secrets: tuple[bytes, ...] = ()  # values that are taken out of its output before anybody sees it
+    way_out: WayOut | None = None  # of a sandboxed job: its own network, with this as all there is
     keep_bytes: int = 8 * MIB  # of each stream, in memory
     stdout_log: Path | None = None
     stderr_log: Path | None = None

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from phasegate.cage import reach
 from phasegate.cage.environment import safe_path
-from phasegate.cage.level import Level
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu")
@@ -63,18 +62,18 @@ def bubblewrap() -> Bubblewrap | None:
     return Bubblewrap(program, (listing.stdout + listing.stderr).decode("utf-8", "replace"))
 
 
-def arguments(level: Level, command: tuple[str, ...], path: str, folders: Folders) -> list[str]:
-    """The command line that goes in front of a program to put it into the cage."""
+def arguments(alone: bool, command: tuple[str, ...], path: str, folders: Folders) -> list[str]:
+    """The command line that goes in front of a program to put it into the cage; `alone`: with a network of its own."""
     tool = bubblewrap()
     if tool is None:
         raise EnvironmentUnavailable("bubblewrap is not installed", "install it: apt-get install bubblewrap")
     mounts = _mounts(command, path, folders)
-    return [tool.program, *_namespaces(tool, level), *_file_system(tool, mounts, folders.tmp), "--"]
+    return [tool.program, *_namespaces(tool, alone), *_file_system(tool, mounts, folders.tmp), "--"]
 
 
-def _namespaces(tool: Bubblewrap, level: Level) -> list[str]:
+def _namespaces(tool: Bubblewrap, alone: bool) -> list[str]:
     always = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    network = ["--unshare-net"] if level is Level.OFFLINE else []
+    network = ["--unshare-net"] if alone else []
     # Without it seccomp still refuses new user namespaces; the two do not depend on each other.
     no_more = ["--disable-userns"] if tool.has("--disable-userns") else []
     return [*always, *network, *no_more, "--cap-drop", "ALL", "--die-with-parent", "--new-session", "--as-pid-1"]

@@ -49,6 +49,7 @@ class Orders:
         writable: list[bytes],
         seccomp: bytes | None,
         sandboxed: bool,
+        listen_port: int = 0,
     ) -> None:
         self.argv = argv
         self.env = env
@@ -60,6 +61,7 @@ class Orders:
         self.writable = writable
         self.seccomp = seccomp
         self.sandboxed = sandboxed
+        self.listen_port = listen_port  # where the job's way out answers; 0: it has none
 
     def encoded(self) -> bytes:
         data = marshal.dumps(vars(self))
@@ -73,6 +75,8 @@ def main(control: int) -> None:
         kernel.hide_own_memory()
         kernel.adopt_orphans()
     orders = _receive_orders(control)
+    if orders.listen_port:
+        _hand_out_listener(control, orders.listen_port)
     child_ended = _wake_on_child()
     _ignore_signals()
     pid = _start(orders, control)
@@ -267,6 +271,24 @@ def _wake_on_child() -> int:
     _signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     _signal.signal(_signal.SIGCHLD, lambda *_: None)
     return readable
+
+
+def _hand_out_listener(control: int, port: int) -> None:
+    """Make a socket that listens in the job's own network, and give it to us, outside: nothing inside has it."""
+    import _socket  # `socket` imports enum and selectors
+
+    listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    channel = _socket.socket(fileno=os.dup(control))
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(64)
+        right = listener.fileno().to_bytes(4, sys.byteorder)
+        channel.sendmsg([b"listening\n"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, right)])
+    except OSError as error:
+        _tell(control, f"failed listen {error.errno} {error}".encode("utf-8", "replace"))
+        os._exit(0)
+    channel.close()
+    listener.close()
 
 
 def _let_go_of_pipes() -> None:

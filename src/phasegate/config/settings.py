@@ -19,6 +19,7 @@ Dollars = Annotated[float, Meta(gt=0, le=1_000_000_000)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+HostPattern = Annotated[str, Meta(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_.:\[\]-]+)$")]
 TemplatePrefix = Annotated[str, Meta(pattern=r"^[A-Z][A-Z0-9_]*$")]
 
 
@@ -66,6 +67,7 @@ class Agent(Settings, frozen=True):
     model: Text | None = None  # None: the program's own choice
     sign_in: bool = True  # whether the files of the person's sign-in are lent to its jobs
     fallback: str | None = None  # the agent that steps in while this one rests at a limit of its provider
+    hosts: tuple[HostPattern, ...] = ()  # that its jobs may reach besides those of its provider
     scenario: Text | None = None  # of a scripted agent, from the root of the repository
 
 

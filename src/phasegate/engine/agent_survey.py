@@ -14,8 +14,9 @@ from typing import NamedTuple
 from phasegate.agents.command import own_files
 from phasegate.agents.secret_values import names_a_secret
 from phasegate.agents.version import ProgramVersion, ask_version
+from phasegate.agents.way_out import Outward
 from phasegate.cage.level import Level
-from phasegate.cage.probe import choose, holding
+from phasegate.cage.probe import bounds_hosts, choose, holding
 from phasegate.config import Agent, Config, load
 from phasegate.config.agreement import PROMPT_PHASES
 from phasegate.config.settings import Sandbox
@@ -23,6 +24,7 @@ from phasegate.engine.staffing import can_start, command_of, known_agents, progr
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.record.location import main_tree
 from phasegate.rules.harnesses import ACP, ROWS, SCRIPTED, HarnessRow, known_row
+from phasegate.rules.hosts import ANY
 from phasegate.rules.program_version import VersionStanding, standing_of_version
 from phasegate.rules.staffing import serve
 
@@ -64,6 +66,7 @@ class Surveyed(NamedTuple):
     stands_in_for: tuple[str, ...]
     sandbox: str  # empty: the configured level does not hold
     sandbox_gaps: tuple[str, ...]
+    hosts: tuple[str, ...]  # that its jobs can reach; `*`: the network is open to it
     missing: tuple[Missing, ...]
 
 
@@ -121,6 +124,7 @@ def _surveyed(
         stands_in_for=tuple(one for one, other in shop.config.agents.items() if other.fallback == name),
         sandbox=str(level or ""),
         sandbox_gaps=holding(level).gaps if level else (),
+        hosts=_hosts(agent, known or ROWS[agent.harness], level),
         missing=missing,
     )
 
@@ -144,6 +148,13 @@ def _level(config: Config, agent: Agent) -> tuple[Level | None, str]:
         return choose(wanted, needs_network=agent.harness != SCRIPTED), ""
     except EnvironmentUnavailable as error:
         return None, error.message
+
+
+def _hosts(agent: Agent, row: HarnessRow, level: Level | None) -> tuple[str, ...]:
+    if agent.harness == SCRIPTED or level is None:
+        return ()
+    is_known = Outward(row, agent.hosts, ()).is_bounded
+    return (*row.hosts, *agent.hosts) if bounds_hosts(level, is_known) else (ANY,)
 
 
 def _sign_in(agent: Agent, known: HarnessRow | None) -> Iterator[str]:

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from phasegate.agents.caged import job_request, run_agent, without_secrets
 from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPlaces, make_envelope
-from phasegate.agents.port import AgentConfig, AgentEvent, AgentTask, FinishedRun, Harness, Usage
+from phasegate.agents.port import (
+    AgentConfig,
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    Ending,
+    FinishedRun,
+    Harness,
+    Launch,
+    Usage,
+)
 from phasegate.agents.request_spool import RequestSpool
 from phasegate.agents.sign_in import lent
 from phasegate.agents.table import harness_of
+from phasegate.agents.way_out import Outward, with_way_out
+from phasegate.cage.broker import Broker, Reached
 from phasegate.cage.job import Job
 from phasegate.cage.level import Level
-from phasegate.cage.probe import choose
+from phasegate.cage.probe import bounds_hosts, choose
 from phasegate.cage.redact import Redactor
 from phasegate.cage.request import Request
 from phasegate.cage.sweep import end_tagged
 from phasegate.config.settings import Sandbox
 from phasegate.engine.admission import Admitted, CapReached
-from phasegate.engine.job_end import ANSWER, Assigned, Ended, judged, strayed
+from phasegate.engine.job_end import ANSWER, MOST_NAMED, Assigned, Ended, judged, strayed
 from phasegate.engine.live import LiveTrail, shown_live, used
 from phasegate.engine.ports import TrailSink, stamp
 from phasegate.engine.project import Project
@@ -31,8 +43,10 @@ from phasegate.record.row_events import job_ended, trail_sealed
 from phasegate.record.rows import Event, Seal
 from phasegate.record.rows import Job as JobRow
 from phasegate.rules.answer import parse_answer
+from phasegate.rules.harnesses import ROWS, known_row
 from phasegate.rules.package_run import End
 from phasegate.rules.trail import Action, Done, Source, Value
+from phasegate.rules.visible_text import visible
 from phasegate.workspace.agent_git_writer import object_stores
 from phasegate.workspace.removal import remove_tree
 
@@ -73,6 +87,7 @@ def run_job(
         # The checkout's own git borrows the objects of the person's repository: to be read, never written.
         readable = (*request.readable, *object_stores(project.repository))
         request = request._replace(readable=readable, stdout_log=folder / LOGS[0], stderr_log=folder / LOGS[1])
+        request, broker = _bounded(project, trails, assigned, launch, request)
         _note_start(project, trails, assigned, request, prompt)
         watch = admitted.look_outside() if level is Level.NONE else None
         with spool.serving(admitted.answer):
@@ -81,6 +96,8 @@ def run_job(
             hear = _listener(project, trails, assigned, request.secrets)
             report, finished = run_agent(cage, harness.reading(task, cage), hear)
     report = without_secrets(report, request.secrets)
+    if broker is not None and broker.refused and report.ending is not Ending.COMPLETED:
+        report = msgspec.structs.replace(report, remedy=_refused_hosts(assigned, report, broker.refused))
     project.activities.pop(assigned.job, None)
     _empty(folder)
     (folder / ANSWER).write_text(report.answer, encoding="utf-8", errors="replace")
@@ -89,6 +106,30 @@ def run_job(
         ended = strayed(ended, changed)
     seal = _note_end(project, trails, assigned, ended)
     return ended._replace(rows=(_ended_row(project, admitted.row, ended, prompt), trail_sealed(seal)))
+
+
+def _bounded(
+    project: Project, trails: TrailSink, assigned: Assigned, launch: Launch, request: Request
+) -> tuple[Request, Broker | None]:
+    """The request with a way out to its provider only, where a network of its own can be made and that is known."""
+    settings = assigned.settings
+    row = known_row(settings.harness, settings.command) or ROWS[settings.harness]
+    outward = Outward(row, settings.hosts, launch.pass_env)
+    if not launch.network or not bounds_hosts(request.level, outward.is_bounded):
+        return request, None
+
+    def note(reached: Reached) -> None:
+        fields: dict[str, Value] = {"host": f"{reached.host}:{reached.port}", "allowed": reached.allowed}
+        told = Done(f"agent:{assigned.agent}", Action.REACH_HOST, Source.OBSERVED, fields)
+        trails.write(assigned.job, project.now(), told)
+
+    return with_way_out(request, outward, note)
+
+
+def _refused_hosts(assigned: Assigned, report: AgentReport, refused: Sequence[str]) -> str:
+    names = ", ".join(visible(name) for name in refused[:MOST_NAMED])
+    hint = f"it was not let through to {names}: if that is wanted, set `hosts` in [agents.{assigned.agent}]"
+    return f"{report.remedy}; {hint}" if report.remedy else hint
 
 
 def _listener(

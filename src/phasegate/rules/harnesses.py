@@ -55,6 +55,8 @@ class HarnessRow(Light):
     settings: tuple[str, ...] = ()  # variables that say where to go with it
     sign_in_files: tuple[str, ...] = ()  # of the home folder, lent to a job
     sign_in: str = ""  # what to tell who has neither
+    hosts: tuple[str, ...] = ()  # of its provider: what a job of it reaches where that can be bounded
+    base_url: tuple[str, str, str] = ("", "", "")  # variable, the provider's address, and the key that goes there
     private: tuple[str, ...] = ()  # what of the home folder no job may see
     hooks: Hooks | None = None  # None: it has none in a settings file
     mcp: McpPlace | None = None  # None: it takes no server from a file of the repository
@@ -91,6 +93,8 @@ _ROWS = (
         settings=("ANTHROPIC_BASE_URL",),
         sign_in_files=(".claude/.credentials.json",),
         sign_in="sign in with `claude` and `/login`, or set ANTHROPIC_API_KEY",
+        hosts=("*.anthropic.com", "*.claude.com", "claude.ai"),
+        base_url=("ANTHROPIC_BASE_URL", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
         private=(".claude", ".claude.json"),
         hooks=Hooks(".claude/settings.json", "Stop"),
         mcp=McpPlace(".mcp.json", remark="Claude Code asks once whether it may start it"),
@@ -107,6 +111,7 @@ _ROWS = (
         keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
         sign_in_files=(".codex/auth.json",),
         sign_in="sign in with `codex login`, or set CODEX_API_KEY",
+        hosts=("*.openai.com", "chatgpt.com", "*.chatgpt.com"),
         private=(".codex",),
         hooks=Hooks(".codex/hooks.json", "Stop", remark="Codex asks once whether it may run it: see /hooks there"),
         mcp=McpPlace(".codex/config.toml", "mcp_servers", remark="Codex reads it in a project that it trusts"),
@@ -127,6 +132,11 @@ _ROWS = (
         ),
         sign_in_files=(".gemini/oauth_creds.json", ".gemini/google_accounts.json"),
         sign_in="sign in with `gemini`, or set GEMINI_API_KEY",
+        hosts=(  # not all of googleapis.com: anybody has a bucket there
+            *("generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"),
+            *("aiplatform.googleapis.com", "accounts.google.com"),
+        ),
+        base_url=("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com", "GEMINI_API_KEY"),
         private=(".gemini",),
         hooks=Hooks(".gemini/settings.json", "AfterAgent", remark="Gemini CLI 0.26 or later runs it"),
         mcp=McpPlace(".gemini/settings.json"),
@@ -142,6 +152,7 @@ _ROWS = (
         keys=("CURSOR_API_KEY",),
         sign_in_files=(".config/cursor/auth.json",),
         sign_in="sign in with `cursor-agent login`, or set CURSOR_API_KEY",
+        hosts=("*.cursor.sh", "*.cursor.com"),
         private=(".cursor",),
         # Its `stop` hook would hand the message to the agent, and so start the next turn by itself: the steps are told
         # when a session begins (from its documentation; not run).
@@ -163,6 +174,10 @@ _ROWS = (
         ),
         sign_in_files=(".local/share/opencode/auth.json",),
         sign_in="sign in with `opencode auth login`, or set the key of your provider, such as OPENAI_API_KEY",
+        hosts=(
+            *("opencode.ai", "*.anthropic.com", "*.openai.com", "generativelanguage.googleapis.com", "openrouter.ai"),
+            *("api.groq.com", "api.mistral.ai", "api.deepseek.com"),
+        ),
         private=(".local/share/opencode",),
         mcp=McpPlace("opencode.json", "mcp", whole_command=True),
         acp_programs=("opencode",),
@@ -183,6 +198,13 @@ _ROWS = (
         sign_in=(
             "set OPENAI_API_KEY (and OPENAI_BASE_URL for another service); with a sign-in of its own, set "
             '`command = ["qwen", "--auth-type", "qwen-oauth"]`'
+        ),
+        hosts=(
+            "api.openai.com",
+            "dashscope.aliyuncs.com",
+            "dashscope-intl.aliyuncs.com",
+            "chat.qwen.ai",
+            "portal.qwen.ai",
         ),
         private=(".qwen",),
         hooks=Hooks(".qwen/settings.json", "Stop"),
@@ -205,6 +227,7 @@ _ROWS = (
             *("COPILOT_PROVIDER_WIRE_MODEL", "COPILOT_OFFLINE", "COPILOT_GH_HOST"),
         ),
         sign_in="set COPILOT_GITHUB_TOKEN; or COPILOT_PROVIDER_BASE_URL and COPILOT_MODEL for a model of your own",
+        hosts=("api.github.com", "*.githubcopilot.com"),
         private=(".copilot",),
         would_run=(".github/hooks",),  # disableAllHooks in its settings does not keep them out
         acp_programs=("copilot",),

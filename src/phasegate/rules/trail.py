@@ -60,6 +60,7 @@ class Action(StrEnum):
     USE_TOOL = "use_tool"
     USAGE = "usage"
     NOTICE = "notice"
+    REACH_HOST = "reach_host"
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -92,6 +92,8 @@ def _facts(one: Surveyed) -> Iterator[tuple[str, str]]:
         yield "fallback", f"of {', '.join(one.stands_in_for)}"
     if one.can_start and one.sandbox:
         yield "sandbox", one.sandbox
+        if one.hosts:
+            yield "reaches", "everything: the network is open" if "*" in one.hosts else ", ".join(one.hosts)
     for missing in one.missing:
         yield "missing", f"{missing.what}: {missing.remedy}"
 
