@@ -120,10 +120,6 @@ def _refuse_what_is_no_file(path: Path) -> None:
         raise damaged(path, "it is not a plain file")
     if about.st_size == 0:
         raise damaged(path, "it is empty")  # SQLite would take it for a new store
-    with path.open("rb") as file:
-        page_bytes = int.from_bytes(file.read(18)[16:]) or 1
-    if about.st_size % page_bytes and not _has_log(path):
-        raise damaged(path, "it is cut off")  # SQLite would see this only when it reads the last page
 
 
 def _has_log(path: Path) -> bool:
@@ -135,6 +131,11 @@ def _has_log(path: Path) -> bool:
 def _check(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
     """The version of the store, if it is one of ours and we know it."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
+    # Asked of SQLite and not of the file: whoever opens and closes that drops all locks of the process on it, and
+    # another process takes itself for the last one and removes the log in use (sqlite.org/howtocorrupt.html).
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    if path.stat().st_size % page_bytes and not _has_log(path):
+        raise damaged(path, "it is cut off")  # SQLite would see this only when it reads the last page
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise damaged(path, "it is not a store of phasegate")

@@ -109,6 +109,46 @@ def test_eight_processes_of_a_thousand_updates_lose_none(location: Location) -> 
     assert count_with_processes(location, 8, 1000) == list(range(1, 8001))
 
 
+_LOOKS = """
+import sys
+from pathlib import Path
+from phasegate.record.location import Location
+from phasegate.record.store import open_store
+with open_store(Location(*map(Path, sys.argv[1:4])), "unused", "2026-01-01T00:00:00.000Z") as store:
+    print(store.seq(sys.argv[4]))
+"""
+
+
+def looked_at(location: Location) -> int:
+    """How many events another process sees that opens the store and closes it."""
+    argv = [sys.executable, "-c", _LOOKS, *map(str, location), FEATURE]
+    return int(subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout)
+
+
+def test_nothing_is_lost_when_a_process_that_writes_also_reads_and_another_comes_and_goes(location: Location) -> None:
+    with open_record(location) as store:
+        append_numbers(store, range(3))
+        looker = read_store(location)
+        assert looker is not None
+        with looker:
+            assert looker.seq(FEATURE) == 3
+        assert looked_at(location) == 3  # the last to close, as it would think without the writer's locks
+        append_numbers(store, range(3, 6))
+        assert looked_at(location) == 6
+    assert looked_at(location) == 6
+
+
+def test_a_file_that_is_opened_and_closed_beside_sqlite_costs_a_process_its_locks(location: Location) -> None:
+    """The control of the test above: it fails if the store is looked at in this manner."""
+    with open_record(location) as store:
+        append_numbers(store, range(3))
+        location.store.open("rb").close()
+        assert looked_at(location) == 3
+        append_numbers(store, range(3, 6))
+        with pytest.raises(subprocess.CalledProcessError):  # fewer entries than the heads outside know of
+            looked_at(location)
+
+
 def test_without_the_expected_number_updates_are_lost(tmp_path: Path) -> None:
     """The control: read, add one, write, without comparing, loses what came in between."""
     counter = tmp_path / "counter"
