@@ -21,15 +21,15 @@ $(VENV)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt requirements/board.txt
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt -r requirements/board.txt
 	@touch $@
 
 demo: $(VENV)/.runtime ## the product at work in a throw-away folder
 	@$(BIN)/phasegate demo
 
 test: $(VENV)/.dev ## all tests but the long ones
-	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" --ignore=tests/agents
+	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" --ignore=tests/agents --ignore=tests/board
 
 test-fast: $(VENV)/.dev ## unit and property tests
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" tests/unit tests/property
@@ -41,7 +41,7 @@ test-bare: $(VENV)/.dev ## the tests that a sandbox can make a difference to, wi
 	@$(BIN)/python -m tools.without_bubblewrap $(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" $(SANDBOX_TESTS)
 
 test-long: $(VENV)/.dev ## all tests, in the nightly profile
-	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents
+	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents --ignore=tests/board
 
 test-repos: $(VENV)/.dev ## public projects from the registries, from init to a merged package; prints a table
 	@$(BIN)/python tools/test_repos.py $(REPOS)
@@ -81,7 +81,7 @@ traceability: $(VENV)/.dev ## write docs/TRACEABILITY.md from the markers in the
 
 lock: ## resolve the locked requirements anew
 	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet pip-tools
-	@cd requirements && for f in build runtime dev audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
+	@cd requirements && for f in build runtime dev board audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
 	  --allow-unsafe --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o $$f.txt $$f.in; done
 
 clean: ## remove what make made

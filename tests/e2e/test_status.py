@@ -70,7 +70,15 @@ def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
     assert done.stdout.startswith("no workflow is active; begin one: phasegate run")
     data = json.loads(status(location.root, "--json").stdout)
     nothing = {"all": {"tokens": 0, "cost_usd": 0.0}}
-    nothing_else = {"waiting": [], "others": [], "ended": [], "spent": nothing, "resting": [], "detail": None}
+    nothing_else = {
+        "waiting": [],
+        "others": [],
+        "ended": [],
+        "spent": nothing,
+        "resting": [],
+        "board": "",
+        "detail": None,
+    }
     assert data == {"workflow": None, "features": [], "blockers": [], **nothing_else}
 
 

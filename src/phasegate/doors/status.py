@@ -58,7 +58,9 @@ def overview_text(found: Overview, *, everything: bool, chosen: bool = False, st
     others = () if chosen else found.others if found.workflow else found.ended
     waiting = () if chosen else _waiting_lines(found)
     resting = [visible(f"{one.agent} rests at a limit of its provider until {one.until}") for one in found.resting]
-    lines = (*_lines(found, others, everything, style), *waiting, *resting, *_spent_lines(found.spent))
+    shown = f"/feature/{found.workflow.feature}" if found.workflow else "/"
+    board = [visible(f"on the board: {found.board}{shown}")] if found.board else []
+    lines = (*_lines(found, others, everything, style), *waiting, *resting, *_spent_lines(found.spent), *board)
     return "".join(f"{line}\n" for line in lines)
 
 

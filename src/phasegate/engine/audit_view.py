@@ -41,6 +41,15 @@ def chain(folder: Path, feature: str | None) -> list[Recorded]:
         return [event for event in reader.events_since() if feature in (None, event.feature)]
 
 
+def chain_page(folder: Path, feature: str | None, before: int, most: int) -> list[Recorded]:
+    """At most so many state changes before a position, the newest first."""
+    reader = read_store(location_of(folder))
+    if reader is None:
+        return []
+    with reader:
+        return reader.events_before(before, most, feature)
+
+
 def payload_of(event: Recorded) -> object:
     """What an event carries; as text where it is no JSON."""
     try:

@@ -42,9 +42,13 @@ class Wishes(NamedTuple):
 
 
 @contextmanager
-def at_work(project: Project, record: RunRecord, slug: str, command: str) -> Iterator[WorkJournal[Feature, Happened]]:
-    """Hold a feature alone, with its journal."""
+def at_work(
+    project: Project, record: RunRecord, slug: str, command: str, seen: int | None = None
+) -> Iterator[WorkJournal[Feature, Happened]]:
+    """Hold a feature alone, with its journal. `seen`: its last event as a person saw it; another one is a refusal."""
     with feature_lock(project.location.locks, slug, command, project.now()):
+        if seen is not None and record.seq(slug) != seen:
+            raise StateConflict(f"{slug} has moved on since it was shown", "look at it again, and decide again")
         journal = open_feature_journal(project, record, slug)
         if not journal.is_begun:
             raise StateConflict(f"feature {slug} has no workflow", 'begin one: phasegate run feature "..."')

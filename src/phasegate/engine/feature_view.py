@@ -33,6 +33,7 @@ class StandingView(NamedTuple):
     base: str
     packages: dict[str, str]  # the state of each
     orders: tuple[str, ...]  # the commands that are allowed now
+    earlier: tuple[str, ...]  # the phases that `back` can go to
 
 
 class GateRound(NamedTuple):
@@ -70,6 +71,16 @@ class Bar(NamedTuple):
     parts_s: dict[str, float] | None = None  # of a step: how long each command took
 
 
+class ToldLine(NamedTuple):
+    """What people were told of an event."""
+
+    position: int
+    ts: str
+    phase: str
+    package: str
+    line: str
+
+
 class FeatureView(NamedTuple):
     """Everything about one feature."""
 
@@ -79,6 +90,8 @@ class FeatureView(NamedTuple):
     bars: tuple[Bar, ...]  # by their start
     now: StandingView
     spent: Spent
+    seq: int  # of its last event
+    lines: tuple[ToldLine, ...] | None = None  # what people were told, oldest first
 
 
 def standing_view(feature: Feature, *, is_held: bool = False) -> StandingView:
@@ -99,11 +112,12 @@ def standing_view(feature: Feature, *, is_held: bool = False) -> StandingView:
         feature.base,
         {name: str(state) for name, state in feature.packages.items()},
         allowed_orders(feature),
+        workflow.phases[: workflow.index],
     )
 
 
-def feature_view(reader: Reader, slug: str) -> FeatureView | None:
-    """Everything about one feature; None if it has no workflow."""
+def feature_view(reader: Reader, slug: str, *, told: bool = False) -> FeatureView | None:
+    """Everything about one feature, with `told` also what people were told; None if it has no workflow."""
     row = next((row for row in reader.workflows() if row.feature == slug), None)
     follower = Follower(reader, slug, after=0)
     events = [*follower.events()]
@@ -117,6 +131,8 @@ def feature_view(reader: Reader, slug: str) -> FeatureView | None:
         tuple(sorted(_bars(reader, slug, events, gates), key=lambda bar: bar.started)),
         standing_view(follower.feature, is_held=worker_on(reader, slug) is not None),
         reader.spent(slug),
+        events[-1].seq,
+        tuple(ToldLine(e.position, e.ts, e.phase, e.package, e.line) for e in events if e.line) if told else None,
     )
 
 
@@ -129,10 +145,15 @@ def _phase_view(phase: PhaseCard, gates: Sequence[Gate]) -> PhaseView:
     return PhaseView(phase.key, phase.name, phase.gate, phase.status, tuple(rounds))
 
 
-def _bars(reader: Reader, slug: str, events: Iterable[StreamEvent], gates: Iterable[Gate]) -> Iterator[Bar]:
+def agent_bars(reader: Reader, slug: str) -> Iterator[Bar]:
+    """The runs of agents on a time axis."""
     for job in reader.jobs(slug):
         who = (job.round, job.agent, job.id)
         yield Bar("agent", job.phase, job.workflow_phase, job.wp, *who, job.started, job.ended, job.outcome)
+
+
+def _bars(reader: Reader, slug: str, events: Iterable[StreamEvent], gates: Iterable[Gate]) -> Iterator[Bar]:
+    yield from agent_bars(reader, slug)
     for gate in gates:
         yield Bar("gate", gate.phase, gate.phase, "", gate.round, "", "", gate.at, gate.at, gate.outcome)
     for step in (event.event for event in events):

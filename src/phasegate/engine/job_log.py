@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 from phasegate.agents.transcript import Transcript
 from phasegate.config import Config
@@ -18,6 +20,7 @@ from phasegate.rules.trail import Action
 
 LAST_OF_STDERR = 20  # lines
 READ_OF_STDERR = 16_000  # bytes
+LARGEST_PAGE = 64_000  # bytes
 Wait = Callable[[], bool]
 
 
@@ -31,16 +34,50 @@ def log_lines(project: Project, view: JobView, wait: Wait | None = None) -> Iter
 
     With `wait` the log is followed to the end of the job: it is called between two looks, and says whether to go on.
     """
-    folder = project.jobs / view.job
-    start: Fields = next((entry for entry in view.entries if entry.get("action") == Action.START), {})
-    kind = _kind_of(start, view.row.agent if view.row else "", project.config)
-    transcript = Transcript(kind, Path(str(start.get("cwd", project.root))), view.row.phase if view.row else "")
+    folder, transcript = project.jobs / view.job, _transcript(project, view)
     for line in _lines(
         folder / LOGS[0], lambda: wait is not None and not _has_ended(project.location, view.job) and wait()
     ):
         yield from transcript.line(line.decode("utf-8", "replace"))
     yield from transcript.end()
     yield from _stderr(folder / LOGS[1])
+
+
+def _transcript(project: Project, view: JobView) -> Transcript:
+    start: Fields = next((entry for entry in view.entries if entry.get("action") == Action.START), {})
+    kind = _kind_of(start, view.row.agent if view.row else "", project.config)
+    return Transcript(kind, Path(str(start.get("cwd", project.root))), view.row.phase if view.row else "")
+
+
+class LogPage(NamedTuple):
+    """A part of what a job printed, as a transcript: the bytes from `start` to `end` of so many."""
+
+    text: str
+    start: int
+    end: int
+    size: int
+    is_over: bool  # nothing more is to come
+
+
+def log_page(project: Project, view: JobView, start: int | None = None, before: int | None = None) -> LogPage:
+    """One page of a log: from `start` on, the one before `before`, or the last. A log of any size opens at its end."""
+    path = project.jobs / view.job / LOGS[0]
+    is_over = _has_ended(project.location, view.job)
+    size = path.stat().st_size if path.is_file() else 0
+    end = min(before, size) if before is not None else size
+    first = max(0, end - LARGEST_PAGE) if start is None else min(start, size)
+    with path.open("rb") if size else BytesIO() as log:
+        log.seek(first)
+        read = log.read(min(LARGEST_PAGE, end - first))
+    if start is None and first:  # the line that was cut off belongs to the page before
+        cut = read.find(b"\n") + 1
+        read, first = read[cut:], first + cut
+    if not is_over or first + len(read) < end:  # a line that has not ended comes with the next page
+        read = read[: read.rfind(b"\n") + 1] or (read if len(read) == LARGEST_PAGE else b"")
+    transcript = _transcript(project, view)
+    lines = [one for line in read.split(b"\n") for one in transcript.line(line.decode("utf-8", "replace"))]
+    last = [*transcript.end(), *_stderr(path.parent / LOGS[1])] if is_over and first + len(read) == size else []
+    return LogPage("\n".join([*lines, *last]), first, first + len(read), size, is_over and first + len(read) == size)
 
 
 def _kind_of(start: Fields, agent: str, config: Config) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import NamedTuple
 
 from phasegate.engine.closing import feature_branches, put_away, works_of
 from phasegate.engine.driver import at_work
@@ -46,6 +47,7 @@ from phasegate.workspace.checkout_lifecycle import open_feature
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import read_refs
 
+NEED_TEXT = ("resolve", "back", "escalate", "cancel")
 _WORDS_IN_A_SLUG = 5
 _LONGEST_SLUG = 48
 
@@ -115,10 +117,13 @@ def resolve(project: Project, store: RunRecord, slug: str, how: str, by: By = NO
 
 def back(project: Project, store: RunRecord, slug: str, phase: str, why: str, by: By = NOT_KEPT) -> Feature:
     """To an earlier phase, by its key, number or name; its gate and those behind it must pass again."""
-    feature = read_feature(store, slug)
+    return _ordered(project, store, slug, "back", WentBack(_key_of(store, slug, phase), why, by))
+
+
+def _key_of(reader: RecordReader, slug: str, phase: str) -> str:
+    feature = read_feature(reader, slug)
     keys = feature.workflow.phases if feature else ()
-    key = next((key for key in keys if is_phase_named(key, phase)), phase)
-    return _ordered(project, store, slug, "back", WentBack(key, why, by))
+    return next((key for key in keys if is_phase_named(key, phase)), phase)
 
 
 def cancel(project: Project, store: RunRecord, slug: str, reason: str, by: By = NOT_KEPT) -> tuple[str, ...]:
@@ -129,9 +134,37 @@ def cancel(project: Project, store: RunRecord, slug: str, reason: str, by: By = 
     return tuple(feature_branches(project, slug, works))
 
 
-def complete(project: Project, store: RunRecord, slug: str, by: By = NOT_KEPT) -> Feature:
-    """Ask for the archive and the merge; the next run carries them out."""
-    return _ordered(project, store, slug, "complete", CompletionAsked(by))
+class GivenOrder(NamedTuple):
+    """An order by its name, with what a person says to it; `phase` is where `back` goes."""
+
+    name: str
+    text: str = ""
+    phase: str = ""
+
+
+def give(
+    project: Project, store: RunRecord, slug: str, order: GivenOrder, by: By = NOT_KEPT, seen: int | None = None
+) -> None:
+    """Any order of a person; after `complete` the next run archives and merges.
+
+    `seen` is the feature's last event that they decided on: what has moved on since is not touched.
+    """
+    events: dict[str, Happened] = {
+        "advance": Advanced(by),
+        "retry": Retried(by),
+        "resolve": Resolved(order.text, by),
+        "back": WentBack(_key_of(store, slug, order.phase), order.text, by),
+        "escalate": Escalated(order.text, by=by),
+        "cancel": Cancelled(order.text, by),
+        "complete": CompletionAsked(by),
+    }
+    if order.name not in events:
+        raise ConfigError(f"there is no order {order.name!r}", f"known are: {', '.join(events)}")
+    if order.name in NEED_TEXT and not order.text.strip():
+        raise ConfigError(f"{order.name} needs a text", "say how it was resolved, or why; it is kept on record")
+    feature = _ordered(project, store, slug, order.name, events[order.name], seen)
+    if order.name == "cancel":
+        put_away(project, slug, works_of(feature))
 
 
 def note(project: Project, store: RunRecord, slug: str, text: str) -> None:
@@ -182,8 +215,10 @@ def _runs(phase: PhasePlan) -> int:
     return sum(step in agents for step in STEPS[phase.work])
 
 
-def _ordered(project: Project, store: RunRecord, slug: str, verb: str, event: Happened) -> Feature:
-    with at_work(project, store, slug, verb) as journal:
+def _ordered(
+    project: Project, store: RunRecord, slug: str, verb: str, event: Happened, seen: int | None = None
+) -> Feature:
+    with at_work(project, store, slug, verb, seen) as journal:
         return _order(journal, event)
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from phasegate.engine.ports import RunRecord
 from phasegate.engine.project import Project
-from phasegate.errors import ConfigError
+from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.plain_text import read_plain_file
 from phasegate.record.rows import Event
 from phasegate.rules.ordering import NOT_KEPT, By
@@ -20,7 +20,7 @@ from phasegate.rules.own_folders import OWN_FOLDERS
 from phasegate.rules.protected import PROTECTED, is_protected
 from phasegate.rules.scope import why_no_scope_allows
 from phasegate.rules.visible_text import visible
-from phasegate.rules.work_package import WorkPackage
+from phasegate.rules.work_package import WorkPackage, entry_problem
 from phasegate.workspace.checkout import Assignment, Checkout, list_checkouts
 from phasegate.workspace.commit_log import blobs_of
 from phasegate.workspace.repository import read_blobs
@@ -52,15 +52,31 @@ def protected_paths(project: Project) -> tuple[str, ...]:
     return (*PROTECTED, *project.config.protect.paths)
 
 
-def allow_path(
-    project: Project, record: RunRecord, package: WorkPackage, path: str, reason: str, by: By = NOT_KEPT
-) -> str:
-    """Record an exception; for a protected path, the change that it is for, which is returned to be shown."""
-    if problem := why_no_scope_allows(path, (*OWN_FOLDERS, project.config.paths.worktrees)):
+def shown_change(project: Project, package: WorkPackage, path: str) -> Shown:
+    """What an exception for a path would be for: the change to a protected one, nothing in particular for another."""
+    if problem := entry_problem(path) or why_no_scope_allows(path, (*OWN_FOLDERS, project.config.paths.worktrees)):
         raise ConfigError(f"{visible(path)} {problem}: no scope allows it", "nothing was recorded")
-    shown = Shown("", "")
-    if is_protected(path, protected_paths(project)):
-        shown = _change_of(project, package, path)
+    return _change_of(project, package, path) if is_protected(path, protected_paths(project)) else Shown("", "")
+
+
+def allow_path(
+    project: Project,
+    record: RunRecord,
+    package: WorkPackage,
+    path: str,
+    reason: str,
+    by: By = NOT_KEPT,
+    seen: str | None = None,
+) -> str:
+    """Record an exception; for a protected path, the change that it is for, which is returned to be shown.
+
+    `seen` is the content that a person was shown before: another one is a refusal.
+    """
+    shown = shown_change(project, package, path)
+    if seen is not None and seen != shown.content:
+        raise StateConflict(
+            f"the change to {visible(path)} was not shown", "look at the change as it is now, then allow it"
+        )
     exception = ScopeException(package.work_package_id, path, reason, by, shown.content)
     record.append_now(package.feature_slug, project.now(), [Event(ALLOWED, msgspec.json.encode(exception))])
     return shown.diff

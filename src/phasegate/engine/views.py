@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from phasegate.engine.active_state import active_state
 from phasegate.errors import ConfigError
-from phasegate.record.holder import feature_holder
-from phasegate.record.location import locate
+from phasegate.files import read_plain
+from phasegate.record.holder import LARGEST_BYTES, feature_holder, is_alive, signed_by
+from phasegate.record.location import locate, state_home
 from phasegate.record.reader import Reader as Reader  # doors name the type
 from phasegate.record.reader import read_store
 from phasegate.record.rows import Job as Job
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from phasegate.engine.feature_view import FeatureView
     from phasegate.rules.work_package import WorkPackage
 
+BOARD = "board.json"  # in the user's state directory, while a board runs
 IN_WORK = ("DOING", "FOR_REVIEW")
 
 
@@ -102,6 +104,7 @@ class Overview(NamedTuple):
     ended: tuple[FeatureCard, ...]
     spent: dict[str, Spent]  # by `feature`, the one that is shown, and `all`
     resting: tuple[RestingAgent, ...]
+    board: str = ""  # the address of the web board, while one runs
     detail: FeatureView | None = None  # of the feature that is asked for
 
 
@@ -142,7 +145,16 @@ def overview(reader: Reader | None, folder: str, feature: str | None = None) -> 
     others = tuple(card for card in cards if card.is_active and (shown is None or card.feature != shown.feature))
     ended = tuple(card for card in cards if not card.is_active)
     first = shown.feature if shown else next((board.feature for board in boards), None)
-    return Overview(shown, boards, waiting, blockers, others, ended, _spent(reader, first), _resting(reader))
+    return Overview(
+        shown, boards, waiting, blockers, others, ended, _spent(reader, first), _resting(reader), board_address()
+    )
+
+
+def board_address() -> str:
+    """Where this user's board can be reached; empty if none runs."""
+    content = read_plain(state_home(os.environ) / BOARD, LARGEST_BYTES)
+    holder = signed_by(content) if content else None
+    return holder.command if holder and is_alive(holder) else ""
 
 
 def _decisions(cards: Iterable[FeatureCard], blockers: Iterable[PackageCard]) -> Iterator[Decision]:
@@ -186,6 +198,17 @@ def feature_card(reader: Reader, row: Workflow) -> FeatureCard:
         row.base,
         row.merged,
     )
+
+
+def waiting_features(reader: Reader) -> list[str]:
+    """The features that wait for a person's decision, the one that was moved last first."""
+    return [row.feature for row in reader.workflows() if _waits(reader, row)]
+
+
+def _waits(reader: Reader, row: Workflow) -> bool:
+    is_last = row.position == len(row.phases.split()) - 1
+    waits = standing_of(row.stage, is_last_phase=is_last, is_held=False) == "waiting"
+    return waits and worker_on(reader, row.feature) is None
 
 
 def worker_on(reader: Reader, feature: str, package: str = "") -> Worker | None:

@@ -11,6 +11,7 @@ from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.packages import read_package_event
 from phasegate.engine.run_log import read_notice, read_timed
+from phasegate.record.holder import Holder, holders
 from phasegate.record.reader import Reader
 from phasegate.record.row_events import ROW_OF_KIND, row_of
 from phasegate.record.rows import Job, Recorded
@@ -108,6 +109,33 @@ class Follower:
         event, before = read_happened(recorded.payload), self._features.get(recorded.feature)
         after = self._features[recorded.feature] = apply(before, event)
         return "", event, tell(before, event, after) if after is not None else Told()
+
+
+class Pulse:
+    """Tells which features of a repository have moved since the last look: their journal, or who works on them."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._changes, self._position = -1, 0
+        self._workers: dict[str, Holder] = {}
+
+    def moved(self) -> set[str]:
+        """The features that have moved; the first look names all of them."""
+        workers = holders(self._reader.location.locks)
+        found = {name.rpartition("-WP")[0] or name for name, _ in {*workers.items()} ^ {*self._workers.items()}}
+        self._workers = workers
+        changes = self._reader.changes()
+        if changes != self._changes:
+            moved = self._reader.moved_since(self._position)
+            self._changes, self._position = changes, max((self._position, *moved.values()))
+            found |= moved.keys()
+        return found
+
+
+def stamp_of(reader: Reader, feature: str = "") -> object:
+    """Differs when anything has moved that a view of a feature, or of all, is made of."""
+    position = reader.seq(feature) if feature else reader.head().entries
+    return position, tuple(holders(reader.location.locks).items())
 
 
 @contextmanager

@@ -79,6 +79,21 @@ class Reader:
         """All events of the repository in order, from the one behind `position` on."""
         return (Recorded(*row) for row in self._events("WHERE position > ? ORDER BY position", position))
 
+    def events_before(self, position: int, most: int, feature: str | None = None) -> list[Recorded]:
+        """At most so many events before a position, the newest first; of one feature, or of all."""
+        where, values = ("", ()) if feature is None else (" AND feature = ?", (feature,))
+        rows = self._events(f"WHERE position < ?{where} ORDER BY position DESC LIMIT ?", position, *values, most)
+        return [Recorded(*row) for row in rows]
+
+    def moved_since(self, position: int) -> dict[str, int]:
+        """The features that have events behind a position, each with the position of its last."""
+        query = "SELECT feature, max(position) FROM event WHERE position > ? GROUP BY feature"
+        return {str(feature): int(last) for feature, last in self._query(query, position)}
+
+    def changes(self) -> int:
+        """A number that differs when another process has written since the last time; microseconds."""
+        return int(next(iter(self._query("PRAGMA data_version")))[0])
+
     def links(self) -> Iterator[Link]:
         """The chain as it is stored, for verification."""
         from phasegate.rules.chain import ChainEntry, Link
@@ -109,6 +124,19 @@ class Reader:
         where, values = ("", ()) if feature is None else (" WHERE feature = ?", (feature,))
         query = f"SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0.0) FROM job{where}"  # noqa: S608 - our own
         return Spent(*next(iter(self._query(query, *values))))
+
+    def totals(self) -> list[tuple[str, str, str, str, int, int, float, float]]:
+        """By feature, agent, role and day: how many jobs, tokens, dollars, and seconds from start to end."""
+        lasted = "sum(CASE WHEN ended = '' THEN 0 ELSE (julianday(ended) - julianday(started)) * 86400 END)"
+        query = (
+            f"SELECT feature, agent, phase, substr(started, 1, 10), count(*), sum(tokens), sum(cost_usd), {lasted} "  # noqa: S608
+            "FROM job GROUP BY 1, 2, 3, 4"
+        )
+        return [*self._query(query)]
+
+    def at_work(self) -> list[Job]:
+        """The jobs without an end on record, in the order in which they started."""
+        return self._rows(Job, "WHERE ended = '' ORDER BY started, id")
 
     def spent_by_package(self, feature: str) -> dict[str, Spent]:
         """What the jobs of each package of a feature have used."""

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "audit": ("audit", "audit", "Show the audit trails, and verify that nothing in them was changed."),
     "back": ("workflow", "back", "Take a feature back to an earlier phase, with the reason."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
+    "board": ("board", "board", "Serve a board for the browser, on this machine only."),
     "cancel": ("workflow", "cancel", "End the workflow without a merge; its branches are kept."),
     "check": ("check", "check", "Set the project up and run all checks on the base, without an agent."),
     "complete": ("workflow", "complete", "Archive the feature and merge it, after its last gate."),
@@ -62,7 +63,7 @@ COMPLETING = "_PHASEGATE_COMPLETE"  # set by the script of `completion`
 SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch"),
-    "Look": ("show", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
+    "Look": ("show", "board", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
     "Set up": ("check", "agents", "config", "hook", "mcp", "notify", "scope", "completion"),
 }
 TOOLS = "Tools for those who write prompts, specifications and agents"

@@ -282,13 +282,12 @@ _EFFECTS = {
     "complete": "archive the feature and MERGE it",
     "cancel": "END the workflow without a merge; its branches are kept",
 }
-_NEED_TEXT = ("resolve", "back", "escalate", "cancel")
 
 
 def _decide(given: DecisionOf, desk: McpDesk, question: Question) -> Fields:
     """An order that moves a feature. A person gives it: they are asked, and what they confirm is what is done."""
     text = given.text.strip()
-    if given.order in _NEED_TEXT and not text:
+    if given.order in orders.NEED_TEXT and not text:
         raise ConfigError(f"{given.order} needs a text", "say how it was resolved, or why; it is kept on record")
     if given.order == "back" and not given.phase:
         raise ConfigError("back needs a phase", "the tool `status` shows the phases of a feature")
@@ -302,9 +301,7 @@ def _decide(given: DecisionOf, desk: McpDesk, question: Question) -> Fields:
             with suppress(StateConflict):  # a run holds it: then there was nothing to decide
                 orders.note(project, store, slug, f"{question.client} asked by MCP for: {command}. {refused.reason}")
             raise StateConflict(f"not done: {refused.reason}", f"a person can order it: {command}")
-        if store.seq(slug) != seq:
-            raise StateConflict(f"{slug} has moved on while the person was asked", "look at it again, and ask again")
-        return _ordered(given, project, store, slug, text, _by(project, question))
+        return _ordered(given, project, store, slug, _by(project, question), seq)
 
 
 def _asked(project: Project, given: DecisionOf, now: StandingView, question: Question, about: object) -> Unasked | None:
@@ -322,23 +319,10 @@ def _asked(project: Project, given: DecisionOf, now: StandingView, question: Que
     return question.confirm("\n".join((lead, where, *why, *findings, *said)), about)
 
 
-def _ordered(given: DecisionOf, project: Project, store: Store, slug: str, text: str, by: By) -> Fields:
-    match given.order:
-        case "advance":
-            orders.advance(project, store, slug, by)
-        case "retry":
-            orders.retry(project, store, slug, by)
-        case "resolve":
-            orders.resolve(project, store, slug, text, by)
-        case "back":
-            orders.back(project, store, slug, given.phase, text, by)
-        case "escalate":
-            orders.escalate(project, store, slug, text, by)
-        case "cancel":
-            orders.cancel(project, store, slug, text, by)
-        case "complete":
-            orders.complete(project, store, slug, by)
-            start_detached(project, slug, Wishes(by=by))
+def _ordered(given: DecisionOf, project: Project, store: Store, slug: str, by: By, seen: int) -> Fields:
+    orders.give(project, store, slug, orders.GivenOrder(given.order, given.text.strip(), given.phase), by, seen)
+    if given.order == "complete":
+        start_detached(project, slug, Wishes(by=by))
     return {
         "now": _standing(store, slug),
         "then": "" if given.order in ("cancel", "escalate") else "the tool `run`, `wait`",
@@ -348,7 +332,8 @@ def _ordered(given: DecisionOf, project: Project, store: Store, slug: str, text:
 def _command(given: DecisionOf, slug: str, text: str) -> str:
     """What a person would type."""
     said = msgspec.json.encode(text).decode() if text else ""
-    argument = f" --reason {said}" if given.order == "cancel" else f" {said}" if given.order in _NEED_TEXT else ""
+    needs_text = given.order in orders.NEED_TEXT
+    argument = f" --reason {said}" if given.order == "cancel" else f" {said}" if needs_text else ""
     phase = f" {given.phase}" if given.order == "back" else ""
     return f"phasegate {given.order}{phase}{argument} --feature {slug}"
 

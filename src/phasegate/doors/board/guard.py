@@ -1,0 +1,166 @@
+"""Who gets in. Stands in front of everything: what it refuses has reached no page and no order.
+
+A browser sends requests on behalf of any page, and names can be made to lead to 127.0.0.1. So the host must be ours, a
+change must come from a page of ours, and everything needs the session that a one-time link from the terminal began.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LARGEST_BODY = 64_000  # bytes
+PAGE_SECRET = b"x-phasegate"
+_SAFE = ("GET", "HEAD")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+
+class BoardEntry:
+    """The secrets of one board: a link that lets one browser in, its session, and what its pages prove themselves by.
+
+    They are in no file and no environment: an agent on this machine may reach the port.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.token = secrets.token_urlsafe(32)
+        self.session = secrets.token_urlsafe(32)
+        self.page_secret = secrets.token_urlsafe(32)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def link(self) -> str:
+        """Lets one browser in, once."""
+        return f"{self.address}/enter?token={self.token}"
+
+    @property
+    def cookie(self) -> str:
+        """Cookies do not know ports: two boards on one machine must not take each other's."""
+        return f"phasegate_{self.port}"
+
+    def takes(self, token: str) -> bool:
+        """Whether a token is the one that is open; it is so once."""
+        if not _same(token, self.token):
+            return False
+        self.token = secrets.token_urlsafe(32)
+        return True
+
+
+class Guard:
+    """The outermost application."""
+
+    def __init__(self, inner: ASGIApp, entry: BoardEntry) -> None:
+        self._inner, self._entry = inner, entry
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._inner(scope, receive, send)
+        if scope["type"] != "http":
+            return None  # a websocket, of which there is none: the server refuses it
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_HEADERS]
+            await send(message)
+
+        headers = _Headers(scope["headers"])
+        if refusal := self._refusal(scope, headers):
+            return await _answer(guarded, *refusal)
+        if scope["path"] == "/enter":
+            return await self._enter(scope, guarded)
+        if not _same(headers.cookie(self._entry.cookie), self._entry.session):
+            return await _answer(guarded, 401, "Open the link that `phasegate board` printed in its terminal.")
+        body = await _body(receive) if scope["method"] not in _SAFE else b""
+        if body is None:
+            return await _answer(guarded, 413, "That is too long.")
+        return await self._inner(scope, _replay(body, receive), guarded)
+
+    def _refusal(self, scope: Scope, headers: _Headers) -> tuple[int, str] | None:
+        if headers.every(b"host") not in ([f"127.0.0.1:{self._entry.port}"], [f"localhost:{self._entry.port}"]):
+            return 403, "This is not the address of the board."
+        if headers.every(b"sec-fetch-site") not in ([], ["same-origin"], ["none"]):
+            return 403, "Another site asks for this."
+        if scope["method"] in _SAFE:
+            return None
+        if headers.every(b"origin") != [f"http://{headers.every(b'host')[0]}"]:
+            return 403, "Another site asks for this."
+        if not _same(next(iter(headers.every(PAGE_SECRET)), ""), self._entry.page_secret):
+            return 403, "This did not come from a page of the board. Load the page again."
+        return None
+
+    async def _enter(self, scope: Scope, send: Send) -> None:
+        token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if not self._entry.takes(token):
+            return await _answer(send, 401, "This link was used before. The board's terminal shows the next one.")
+        print(f"opened in a browser; for another one: {self._entry.link}", flush=True)
+        cookie = f"{self._entry.cookie}={self._entry.session}; HttpOnly; SameSite=Strict; Path=/"
+        headers = [(b"location", b"/"), (b"set-cookie", cookie.encode())]
+        await send({"type": "http.response.start", "status": 303, "headers": headers})
+        return await send({"type": "http.response.body", "body": b""})
+
+
+class _Headers:
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        self._raw = raw
+
+    def every(self, name: bytes) -> list[str]:
+        return [value.decode("latin-1") for key, value in self._raw if key == name]
+
+    def cookie(self, name: str) -> str:
+        try:
+            found = SimpleCookie("; ".join(self.every(b"cookie"))).get(name)
+        except CookieError:
+            return ""
+        return found.value if found else ""
+
+
+def _same(given: str, kept: str) -> bool:
+    return hmac.compare_digest(given.encode(), kept.encode())
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The whole body; None if it is too long, or the client has gone."""
+    body: bytes = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if len(body) > LARGEST_BODY:
+            return None
+        if not message.get("more_body"):
+            return body
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body again, for the application; what comes after it from the client."""
+    parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return parts.pop() if parts else await receive()
+
+    return replayed
+
+
+async def _answer(send: Send, status: int, text: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{text}\n".encode()})

@@ -1,0 +1,1 @@
+"""HTML and pictures that the board and the report have in common."""
