@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import msgspec
 
+from phasegate.agents.checkout_tools import pinned, place_tools
 from phasegate.agents.port import (
     AgentEvent,
     AgentReport,
@@ -53,32 +54,40 @@ def job_request(
     level: Level,
     timeout_s: float,
     sign_in: SignIn = SignIn(),  # noqa: B008 - frozen
+    tools: Sequence[Path] = (),
 ) -> Request:
     """What to ask of the cage. `folder` is the job's own; the commands of the spool are put into it, first on PATH.
 
     The agent can read what its envelope names and the answers of the spool, and write to its checkout and requests.
     Of our own environment it has what its harness names; the values that are secret are taken out of what it prints.
+    `tools` are programs in the checkout that are to be on PATH.
     """
-    programs = folder / "bin"
+    programs, own_tools = folder / "bin", folder / "tools"
     place_commands(programs, spool.folder)
     _place(launch, folder / "home")
     own = {name: str(folder / "home" / path) for name, path in launch.home_paths.items()}
     env = {**launch.default_env, **scrubbed(launch.pass_env, {**launch.env, **own})}
+    own_programs = (programs, own_tools) if tools else (programs,)
     context = (Path(path) for path in task.envelope.context_paths)
+    search, argv = [str(programs), env["PATH"]], launch.argv
+    if tools:
+        argv = pinned(argv, ":".join(search), task.checkout)
+        place_tools(own_tools, tools)
+        search = [search[0], str(own_tools), search[1], *dict.fromkeys(str(tool.parent) for tool in tools)]
     return Request(
-        argv=launch.argv,
-        command=launch.argv,  # the person configured it: it stays readable wherever it lies
+        argv=argv,
+        command=argv,  # the person configured it: it stays readable wherever it lies
         cwd=task.checkout,
         folder=folder,
         tag=tag,
-        env={**env, "PATH": f"{programs}:{env['PATH']}"},
+        env={**env, "PATH": ":".join(search)},
         level=level,
         timeout_s=timeout_s,
         secrets=(*secrets_of(env, launch.pass_env), *sign_in.secrets),
         stdin=launch.stdin,
         keep_stdin_open=launch.keep_stdin_open,
         writable=(task.checkout, spool.folder / "requests"),
-        readable=(task.prompt_xml, *context, *launch.readable, programs, spool.folder / "answers"),
+        readable=(task.prompt_xml, *context, *launch.readable, *own_programs, spool.folder / "answers"),
     )
 
 

@@ -69,7 +69,7 @@ class Bench:
         self._access, self._logs = Access.PERSON if is_persons else Access.PLAIN, logs
         self._tries = 0
         self.set_up: SetUp | None = None
-        self._is_there = _is_folder_of(checkout, plan.root)
+        self._is_there = is_folder_of(checkout, plan.root)
         self.before = take_snapshot(self.checkout) if self._is_there else {}
         self._reports = {path: mark_of(self.checkout / path) for path in plan.coverage_reports if self._is_there}
 
@@ -286,7 +286,7 @@ class Bench:
             raise BadReport(f"a coverage report cannot be used: {one_line(str(error))}") from None
 
 
-def _is_folder_of(checkout: Path, root: str) -> bool:
+def is_folder_of(checkout: Path, root: str) -> bool:
     """Whether a root is a folder of the tree. An agent could have put a link there, to anywhere."""
     parts = root.split("/") if root else []
     folders = [checkout.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]

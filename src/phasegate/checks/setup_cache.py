@@ -80,7 +80,12 @@ class SetupCache:
             return None
 
     def restore(self, key: str, checkout: Path) -> KeptSetup | None:
-        """Copy a result into a checkout; None if there is none, or if something stands in its way.
+        """Copy a result into a checkout; None if there is none, or if something stands in its way."""
+        laid = self.lay(key, checkout, checkout)
+        return laid[0] if laid else None
+
+    def lay(self, key: str, checkout: Path, home: Path) -> tuple[KeptSetup, tuple[str, ...]] | None:
+        """Copy a result into a checkout that will be moved to `home`; also the highest paths that were made.
 
         A copy, so that nothing done to it comes back. What the tree brought may be a link to anywhere, so only what is
         not there yet is made.
@@ -94,9 +99,9 @@ class SetupCache:
         for source, target in pairs:
             _copy(source, target)
         for path in about.rewritten:
-            _rewrite(checkout / path, about.checkout, str(checkout))
+            _rewrite(checkout / path, about.checkout, str(home))
         os.utime(self._folder / key)  # used now: the entries that were not go first
-        return about
+        return about, tuple(str(target.relative_to(checkout)) for _, target in pairs)
 
     def keep(self, key: str, checkout: Path, before: Snapshot, about: KeptSetup) -> None:
         """Copy what a setup added to a checkout."""
@@ -118,6 +123,19 @@ class SetupCache:
         entries = [entry for entry in self._folder.iterdir() if not entry.name.startswith(".")]
         for entry in sorted(entries, key=lambda entry: entry.stat().st_mtime)[:-KEPT_AT_MOST]:
             shutil.rmtree(entry, ignore_errors=True)
+
+
+def programs_among(checkout: Path, made: Iterable[str], bin_folders: Iterable[str]) -> tuple[str, ...]:
+    """The programs that a setup made, in the order of the folders that hold them; `web/node_modules` has some too."""
+    found: dict[str, str] = {}
+    for bin_folder in bin_folders:
+        top, _, below = bin_folder.partition("/")
+        for path in (path for path in made if path == top or path.endswith(f"/{top}")):
+            folder = checkout / path / below
+            for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+                if os.access(file, os.X_OK) and file.is_file():
+                    found.setdefault(file.name, str(file.relative_to(checkout)))
+    return tuple(found.values())
 
 
 def _holding(folder: Path, path: str) -> Iterator[str]:

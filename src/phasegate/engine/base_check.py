@@ -16,12 +16,12 @@ import msgspec
 
 from phasegate.checks.baseline import Baseline, baseline_of
 from phasegate.checks.caged import CagedRunner
-from phasegate.checks.commands import Bench
+from phasegate.checks.commands import Bench, is_folder_of
 from phasegate.checks.evidence import Check, Outcome, failed
 from phasegate.checks.manifest import asked
 from phasegate.checks.plan import Command, Plan, Purpose, Ran
 from phasegate.checks.setting_up import SetupPlace
-from phasegate.checks.setup_cache import SetupCache, is_setup_input, key_of
+from phasegate.checks.setup_cache import SetupCache, is_setup_input, key_of, programs_among
 from phasegate.checks.test_count import FEW
 from phasegate.config.settings import AlreadyFailing
 from phasegate.engine.check_plan import CheckPlan, plans_for
@@ -33,6 +33,7 @@ from phasegate.record.lock import repository_lock
 from phasegate.rules.retry import Fault
 from phasegate.rules.work_package import WorkPackage
 from phasegate.workspace.agent_git_writer import object_stores
+from phasegate.workspace.checkout_making import NOTHING_LAID, Laid
 from phasegate.workspace.commit_log import person_commit
 from phasegate.workspace.export import export
 from phasegate.workspace.refs import BRANCHES
@@ -159,6 +160,18 @@ class Base:
         if self.cache.entry(key) is None and self.start != self.origin:
             Base(self.project, self.package, self.origin).reports()  # it fills the cache
         return SetupPlace(self.cache, key)
+
+    def lay_setup(self, folder: Path, home: Path) -> Laid:
+        """Copy what the setups made of the person's tree into a checkout of `start` that will be moved to `home`."""
+        laid = NOTHING_LAID
+        for plan in [one.plan for one in plans_for(self.project, self.package, self.start, self.start)]:
+            key = self._key(self.origin, plan.root) if self.origin else None
+            is_there = is_folder_of(folder, plan.root)
+            made = self.cache.lay(key, folder / plan.root, home / plan.root) if key and is_there else None
+            if made is not None:
+                paths = tuple(f"{plan.root}/{path}".lstrip("/") for path in made[1])
+                laid = Laid((*laid.paths, *paths), (*laid.programs, *programs_among(folder, paths, plan.bin_folders)))
+        return laid
 
     def _key(self, origin: str, root: str) -> str | None:
         """The name of a root's setup in the person's tree; None if it is none there."""

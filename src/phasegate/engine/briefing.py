@@ -39,8 +39,9 @@ def brief_package(
     folder: Path,
     allowed: tuple[ScopeException, ...],
     said: str = "",
+    programs: tuple[str, ...] = (),
 ) -> Assigned:
-    """A new job for a package, in this folder. `said`: by a person, to all agents of the feature."""
+    """A new job for a package, in this folder. `said`: by a person, to all agents; `programs`: those of the setup."""
     lay_file(folder, place.document_name, place.document)
     implements = errand.role == "implement"
     share = place.share(errand.agent_index) if implements else None
@@ -51,6 +52,8 @@ def brief_package(
         "JOB_ID": job,
         "SCOPE": ", ".join(scope.entries),
     }
+    if programs:
+        values["NOTE"] = f"{note('ready')}\n{values['NOTE']}"
     return Assigned(
         job=job,
         agent=member.name,
@@ -69,6 +72,7 @@ def brief_package(
         context=tuple(one.path for one in documents),
         share=share,
         scope=scope if implements else NOTHING,
+        programs=tuple(folder / path for path in programs),
         asked_again=errand.asked_again,
     )
 

@@ -50,6 +50,7 @@ class Assigned(NamedTuple):
     commit: str = ""  # what a critic or reviewer of a phase is shown
     prompt: str = ""  # the whole of it, where it is not put together from the parts above
     asked_again: bool = False  # the answer before this run could not be used
+    programs: tuple[Path, ...] = ()  # those of the setup in the checkout: they go on PATH
 
     @property
     def work_id(self) -> str:

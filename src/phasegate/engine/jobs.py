@@ -35,6 +35,7 @@ from phasegate.cage.sweep import end_tagged
 from phasegate.config.settings import Sandbox
 from phasegate.engine.admission import Admitted, CapReached
 from phasegate.engine.job_end import ANSWER, MOST_NAMED, Assigned, Ended, judged, strayed
+from phasegate.engine.job_surroundings import own_surroundings
 from phasegate.engine.live import LiveTrail, shown_live, used
 from phasegate.engine.ports import TrailSink, stamp
 from phasegate.engine.project import Project
@@ -73,7 +74,11 @@ def run_job(
     launch = harness.launch(task)
     trails.open(assigned.feature, assigned.job)
     person_home = Path.home() if assigned.settings.sign_in else None
-    with RequestSpool(folder / "spool") as spool, lent(launch.sign_in_files, person_home, folder / "home") as sign_in:
+    with (
+        RequestSpool(folder / "spool") as spool,
+        lent(launch.sign_in_files, person_home, folder / "home") as sign_in,
+        own_surroundings(folder, project.location.locks) as own,
+    ):
         request = job_request(
             task,
             launch,
@@ -83,9 +88,12 @@ def run_job(
             level=level,
             timeout_s=assigned.settings.timeout_s,
             sign_in=sign_in,
+            tools=assigned.programs,
         )
         # The checkout's own git borrows the objects of the person's repository: to be read, never written.
         readable = (*request.readable, *object_stores(project.repository))
+        writable = (*request.writable, Path(own["PHASEGATE_DATA"]))
+        request = request._replace(env={**own, **request.env}, writable=writable)
         request = request._replace(readable=readable, stdout_log=folder / LOGS[0], stderr_log=folder / LOGS[1])
         request, broker = _bounded(project, trails, assigned, launch, request)
         _note_start(project, trails, assigned, request, prompt)
@@ -188,7 +196,7 @@ def lost_row(row: JobRow, last_seen: str) -> Event:
 
 def _empty(folder: Path) -> None:
     """Remove what an agent kept for itself, however much or deep that is; the logs of its job stay."""
-    for own in (folder / "home", folder / "tmp"):
+    for own in (folder / "home", folder / "tmp", folder / "data"):
         if own.is_dir():
             remove_tree(own)
 

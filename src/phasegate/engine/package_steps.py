@@ -8,6 +8,7 @@ import msgspec
 
 from phasegate.engine.briefing import brief_package
 from phasegate.engine.claims import claimed, hold_against, said_last
+from phasegate.engine.furnishing import furnisher
 from phasegate.engine.harvesting import take_over, write_remarks
 from phasegate.engine.job_end import Assigned, Ended
 from phasegate.engine.merging import merge
@@ -116,10 +117,12 @@ class PackageSteps:
     def assign(self, run: Run, errand: Errand, member: Member, job: str, known: Known) -> Assigned:
         place = self._place
         if errand.role == PackageStep.IMPLEMENT:
-            folder = place.checkout(errand.agent_index).folder
+            checkout = place.checkout(errand.agent_index)
+            folder, programs = checkout.folder, checkout.record.programs
         else:
             folder = copy_for_review(place.project, self._name, run.commit)
-        return brief_package(place, run, errand, member, job, folder, known.allowed, self._said)
+            programs = furnisher(place.project, place.package)(folder, folder, run.commit).programs
+        return brief_package(place, run, errand, member, job, folder, known.allowed, self._said, programs)
 
     def started(self, errand: Errand, assigned: Assigned) -> PackageJobStarted:
         return PackageJobStarted(

@@ -6,6 +6,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
+from phasegate.engine.furnishing import furnisher
 from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.packages import PlannedPackage
 from phasegate.engine.project import Project
@@ -62,8 +63,15 @@ class Workplace:
 
     def terms(self) -> Terms:
         signature, worktrees = self.signature(), self.project.worktrees
-        aside = (self.document_name,)
-        return Terms(signature.who, signature, aside, litter=self.litter, worktrees=worktrees, lent=self.lent)
+        return Terms(
+            signature.who,
+            signature,
+            (self.document_name,),
+            litter=self.litter,
+            worktrees=worktrees,
+            lent=self.lent,
+            furnish=furnisher(self.project, self.package),
+        )
 
     def checkout(self, index: int) -> Checkout:
         """The checkout of an agent, made if it is not there, with the package's document in it."""

@@ -62,6 +62,7 @@ class Record(msgspec.Struct, frozen=True):
     tip: str | None = None  # the branch's commit after the last harvest from here
     taken: str | None = None  # the agent's own commit up to which its history was taken over
     pending: tuple[str, str] | None = None  # `tip` and `taken` of a harvest that may not have come into force
+    programs: tuple[str, ...] = ()  # those that we brought, by their paths in the checkout
 
 
 class Checkout(NamedTuple):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +40,17 @@ _POOL = "pool"
 _MOST_IN_POOL = 4
 
 
+class Laid(NamedTuple):
+    """What was put into a checkout besides its commit: never harvested. `programs` are paths of programs in there."""
+
+    paths: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+
+
+NOTHING_LAID = Laid()
+Furnish = Callable[[Path, Path, str], Laid]  # a folder with the files of a commit; where it will be; the commit
+
+
 class Terms(NamedTuple):
     """With what a checkout is made. `set_aside` are names in its root that are ours, such as `WP01.md`."""
 
@@ -48,6 +60,7 @@ class Terms(NamedTuple):
     litter: tuple[str, ...] = LITTER
     worktrees: Path | None = None
     lent: LentValues = NOTHING_LENT  # to agents: never saved
+    furnish: Furnish | None = None
 
 
 class _Used(NamedTuple):
@@ -155,7 +168,9 @@ class _Making:
             remove_tree(self._staging)
             self._staging.mkdir()
             _write_files(self._repository, self._staging, index, self._begin.start)
-        record = self._planted(folder, index)
+        furnish = self._terms.furnish
+        laid = furnish(self._staging, folder, self._begin.start) if furnish else NOTHING_LAID
+        record = self._planted(folder, index, laid)
         index.replace(self._records / "index")
         write_record(self._records, record)
         self._staging.rename(folder)
@@ -176,11 +191,12 @@ class _Making:
             return False
         return True
 
-    def _planted(self, folder: Path, index: Path) -> Record:
+    def _planted(self, folder: Path, index: Path, laid: Laid) -> Record:
         begin, terms = self._begin, self._terms
         if begin.files is not None:
             self._lay_conflicts(index, begin.files)
-        excluded = (*(f"/{name}" for name in terms.set_aside), *terms.litter)
+        set_aside = (*terms.set_aside, *laid.paths)
+        excluded = (*(_as_pattern(path) for path in set_aside if path.isprintable()), *terms.litter)
         seedling = Seedling(self._assignment.branch, begin.start, terms.agent, begin.refs, excluded)
         stamp_ns = write_agents_git(self._repository, self._staging, index, seedling)
         with opened_folder(self._staging) as root:
@@ -192,7 +208,8 @@ class _Making:
             inode=about.st_ino,
             start=begin.start,
             stamp_ns=stamp_ns,
-            set_aside=terms.set_aside,
+            set_aside=set_aside,
+            programs=laid.programs,
             git_files=files,
             joins=begin.joins,
         )
@@ -203,3 +220,8 @@ class _Making:
         shutil.copy2(index, own)
         git(self._repository.place(own, self._staging), "read-tree", "-m", "-u", self._begin.start, files)
         own.unlink()
+
+
+def _as_pattern(path: str) -> str:
+    """A line of an exclude file that means this very path."""
+    return "/" + re.sub(r"([\\*?\[ ])", r"\\\1", path)

@@ -28,7 +28,7 @@ class Start(NamedTuple):
     snapshot: Snapshot
     stamp_ns: int  # of the file system that holds the checkout, after the last file was written
     hash_name: str
-    set_aside: frozenset[str] = frozenset()  # names in the root that are not looked at
+    set_aside: frozenset[str] = frozenset()  # paths of ours that are not looked at
 
 
 class Survey(NamedTuple):
@@ -82,7 +82,7 @@ class _Walk(ABC):
         if seen < len(known):
             self._lost.extend(prefix + name for name in known.keys() - set(names_in(descriptor)))
         for name, is_folder in unknown:
-            if folder or not (name == ".git" or name in self._start.set_aside):
+            if prefix + name not in self._start.set_aside and (folder or name != ".git"):
                 self._unknown(descriptor, name, prefix + name, is_folder, depth)
 
     def _files(self, descriptor: int, known: dict[str, State], prefix: str) -> tuple[list[tuple[str, bool]], int]:
