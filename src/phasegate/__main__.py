@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 
 def main() -> int:
     """Answer what must be quick at once; hand everything else to the command line."""
     arguments = sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # one that knows ASCII alone gets the rest as escapes, not a traceback
+            stream.reconfigure(errors="backslashreplace")
     code = _quick_answer(arguments)
     if code is not None:
         return code

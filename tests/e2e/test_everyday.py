@@ -108,3 +108,39 @@ def test_a_demo_that_is_broken_off_names_no_command_for_a_folder_that_is_gone(
     terminal.expect(pexpect.EOF)
     assert "is stopped" in (terminal.before or "")
     assert "then: " not in (terminal.before or "")
+
+
+ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.demand("W6.f")
+def test_an_ascii_terminal_never_gets_a_traceback(tmp_path: Path) -> None:
+    """What cannot be printed is in a description, a document and a reason; the run itself is made there too."""
+    project = make_feature_project(tmp_path)
+    why = "Grüße – 你好"
+    assert project.command("run", "quick", why, env=ASCII).code == 0
+    assert project.command("escalate", why, env=ASCII).code == 0
+    commands = (
+        "status",
+        "status --all",
+        "status WP01",
+        "status --feature 001",
+        "show WP01 --prompt",
+        "show 06 --diff",
+        "show 01 --answer",
+        "package show WP01",
+        "plan show",
+        "trace",
+        "audit show --chain",
+        "artifact list",
+        "template show claude plan",
+        "nonsense-ü",
+        "show ü",
+        "--help",
+    )
+    for command in commands:
+        done = project.command(*command.split(), env=ASCII)
+        assert done.code in (0, 1, 2), (command, done)
+        assert "Traceback" not in done.stderr, (command, done.stderr)
+    assert "Gr\\xfc\\xdfe" in project.command("status", env=ASCII).stdout
+    assert why in project.command("status").stdout, "the control: what is recorded is whole"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -41,7 +42,7 @@ def repository_lock(
     folder: Path, name: str, timeout_s: float = LONGEST_WAIT_S, stop: Event | None = None
 ) -> Iterator[None]:
     """Hold a lock that all processes of a repository share, waiting for it up to a limit, or until told to stop."""
-    with _open(folder / f"{name}.lock") as descriptor:
+    with _open(folder / f"{name}.lock", or_read=True) as descriptor:
         if not _wait(descriptor, timeout_s, stop or Event()):
             raise StateConflict(f"the {name} lock is still held after {timeout_s:g} s", "is another phasegate stopped?")
         yield
@@ -53,10 +54,19 @@ def is_held(descriptor: int, timeout_s: float = 0.0) -> bool:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[int]:
-    """Closing the descriptor lets the lock go. The file stays: removing it would let two processes hold it."""
+def _open(path: Path, *, or_read: bool = False) -> Iterator[int]:
+    """Closing the descriptor lets the lock go. The file stays: removing it would let two processes hold it.
+
+    `or_read`: where nothing can be written, who only reads may hold the lock too.
+    """
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            if not or_read or error.errno not in (errno.EROFS, errno.EACCES):
+                raise
+            descriptor = os.open(path, flags | os.O_RDONLY)
     except OSError as error:
         raise EnvironmentUnavailable(
             f"the lock {path} cannot be opened: {error.strerror}", "check its permissions"

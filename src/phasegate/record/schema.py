@@ -87,7 +87,7 @@ def connect(path: Path, *, write: bool, schema: Schema = SCHEMA) -> sqlite3.Conn
     """Open a store. What is damaged, foreign or newer is refused before anything is opened for writing."""
     with _explained(path):
         _refuse_what_is_no_file(path)
-        reader = _open(path, "ro")
+        reader = _reader(path)
         try:
             version = _check(reader, path, schema)
         except BaseException:
@@ -98,7 +98,28 @@ def connect(path: Path, *, write: bool, schema: Schema = SCHEMA) -> sqlite3.Conn
         reader.close()
         if version < schema.version:
             _migrate(path, schema)
-        return _writer(path) if write else _open(path, "ro")
+        return _writer(path) if write else _reader(path)
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    """Open a store for reading, also where nothing can be written: a reader of a log needs an index of it beside."""
+    index = path.with_name(f"{path.name}-shm")
+    if os.access(path.parent, os.W_OK) or index.exists():
+        return _open(path, "ro")
+    return _copied(path) if _has_log(path) else _open(path, "ro&immutable=1")
+
+
+def _copied(path: Path) -> sqlite3.Connection:
+    """What a dead process left in its log is part of the store; where its index cannot be made, a copy has one."""
+    import shutil  # `status` is asked all day, and hardly ever needs these two
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="phasegate-store-") as folder:
+        for name in (path.name, f"{path.name}-wal"):
+            shutil.copyfile(path.with_name(name), Path(folder, name))
+        connection = _open(Path(folder, path.name), "rw")
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # opens all files: they may go then
+        return connection
 
 
 def _writer(path: Path) -> sqlite3.Connection:
