@@ -26,6 +26,14 @@ class EnvironmentUnavailable(PhasegateError):
     exit_code = 3
 
 
+class TryLater(EnvironmentUnavailable):
+    """Something outside is away, slow, or asks us to wait, `wait_s` seconds if it says so: later it may work."""
+
+    def __init__(self, message: str, hint: str = "", wait_s: float = 0.0) -> None:
+        super().__init__(message, hint or "try again later: phasegate run")
+        self.wait_s = wait_s
+
+
 class StateConflict(PhasegateError):
     """Somebody else acts, or the state moved on, or the store is damaged."""
 

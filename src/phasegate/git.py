@@ -72,6 +72,11 @@ _ENVIRONMENT = {
     "GIT_EDITOR": "false",
 }
 _OF_THE_PERSON = ("HOME", "XDG_CONFIG_HOME", "EMAIL", "SUDO_UID", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
+_PROTOCOLS = "https:http:ssh:file"
+_TO_REACH = {
+    *("home", "ssh_auth_sock", "https_proxy", "http_proxy", "all_proxy", "no_proxy"),
+    *("ssl_cert_file", "ssl_cert_dir", "git_ssl_cainfo", "git_ssl_capath"),
+}
 _OPTIONS = tuple(part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}"))
 _ONLY_READS = {
     "cat-file",
@@ -156,6 +161,40 @@ def git(
         _unsynced.note(place, started_ns)
     if found.exit_code not in accept or found.cut or found.timed_out:
         raise GitFailed(f"git {arguments[0]} failed: {_reason(found)}", _hint(place))
+    return found
+
+
+def credential_of(url: str) -> str:
+    """The password that the person's own credential helper knows for an address; nobody is asked for one."""
+    kept = {**_ENVIRONMENT, "PATH": _path(), "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true"}
+    theirs = {name: os.environ[name] for name in _OF_THE_PERSON if name in os.environ}
+    environment = {name: value for name, value in kept.items() if not name.startswith("GIT_CONFIG")} | theirs
+    said = run(
+        [git_program(), "credential", "fill"],
+        cwd=Path("/"),
+        env=environment,
+        stdin=f"url={url}\n\n".encode(),
+        timeout_s=20,
+    )
+    lines = said.stdout.decode(errors="replace").splitlines() if said.ok else []
+    return next((line.removeprefix("password=") for line in lines if line.startswith("password=")), "")
+
+
+def git_over_network(place: Place, *arguments: str, more: Mapping[str, str]) -> Finished:
+    """Run git on a place of ours with a remote of the person's: their way to reach it, nothing else of their settings.
+
+    Any exit code is an answer. `more` may hold a credential: it is in no argument and no file.
+    """
+    started_ns = time.time_ns() - _COARSE_NS
+    theirs = {name: value for name, value in os.environ.items() if name.lower() in _TO_REACH}
+    environment = {**_environment_of(place), **theirs, "GIT_ALLOW_PROTOCOL": _PROTOCOLS, **more}
+    allowed = (f"protocol.{name}.allow=always" for name in _PROTOCOLS.split(":"))
+    settings = ("core.sshCommand=ssh -o BatchMode=yes", "http.followRedirects=false", *allowed)
+    options = [part for setting in settings for part in ("-c", setting)]
+    found = run(
+        [git_program(), *_OPTIONS, *options, *arguments], cwd=place.git_dir, env=environment, timeout_s=TIMEOUT_S
+    )
+    _unsynced.note(place, started_ns)
     return found
 
 

@@ -31,7 +31,10 @@ from phasegate.rules.feature_events import (
     PackageStarted,
     PhasePlan,
     Planned,
+    PullOpened,
     Ran,
+    Remarked,
+    RemarkTaken,
     Reported,
     Resolved,
     Retried,
@@ -221,9 +224,15 @@ def outcomes(feature: Feature) -> Iterator[Happened]:  # noqa: C901 - one case a
             case Step.ADVANCE:
                 yield Advanced()
             case Step.COMPLETE:
-                yield CompletionAsked()
+                yield from (CompletionAsked(), CompletionAsked(by_pull_request=True))
             case Step.MERGE:
                 yield from (Merged("c"), NotMerged("dirty"))
+            case Step.PUBLISH:
+                yield from (PullOpened(1, "url", "c"), NotMerged("refused"))
+            case Step.AWAIT:
+                yield from (Merged("c"), NotMerged("closed"))
+                if not feature.remarks:
+                    yield Remarked((RemarkTaken("1", "", "finding"),))
             case Step.TIDY:
                 yield Completed()
             case Step.STOP if feature.workflow.stage is Stage.BLOCKED:
@@ -278,3 +287,4 @@ def anything(feature: Feature) -> Iterator[Happened]:
         yield from (PackageEnded(name, state, "why") for state in State)
     yield from (Ran({"test": True}), Ran({"test": False}), Ran({}))
     yield from (Merged("c"), NotMerged("no"), Completed())
+    yield from (PullOpened(1, "url", "c"), Remarked((RemarkTaken("1", "", "finding"),)))

@@ -16,6 +16,7 @@ from phasegate.engine.project import Project
 from phasegate.errors import MovedOn, StateConflict
 from phasegate.record.row_events import row_of
 from phasegate.record.rows import Event, Gate, Job, Package, Recorded, Row, Seal, Workflow
+from phasegate.rules.chain import Head
 from phasegate.rules.spending import Spent
 from phasegate.rules.trail import Done, bind, entry, origin
 
@@ -56,6 +57,9 @@ class MemoryRecord:
 
     def seq(self, feature: str) -> int:
         return max((one.seq for one in self.events(feature)), default=0)
+
+    def head(self) -> Head:
+        return Head(len(self._log), "", "")
 
     def features(self) -> list[str]:
         with self._lock:

@@ -126,6 +126,46 @@ class Paths(Settings, frozen=True):
     worktrees: Text = ".worktrees"
 
 
+class MergeMode(StrEnum):
+    LOCAL = "local"
+    PULL_REQUEST = "pull-request"
+
+
+class MergeMethod(StrEnum):
+    MERGE = "merge"
+    SQUASH = "squash"
+    REBASE = "rebase"
+
+
+class Merge(Settings, frozen=True):
+    """How a feature gets into its base."""
+
+    mode: MergeMode = MergeMode.LOCAL
+    automatic: bool = True  # merge at the forge what is approved and green; else a person does it there
+    draft: bool = False
+    reviewers: tuple[Text, ...] = ()
+    labels: tuple[Text, ...] = ()
+    method: MergeMethod = MergeMethod.MERGE
+    queue: bool = False
+
+
+class ForgeKind(StrEnum):
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    GITEA = "gitea"
+
+
+class ForgeSettings(Settings, frozen=True):
+    """Where pull requests go. What is empty is told from the remote."""
+
+    remote: Text = "origin"
+    kind: ForgeKind | None = None
+    url: str = ""
+    repository: str = ""
+    token_env: str = ""  # the name of the variable that holds the token
+    poll_s: Seconds = 30  # how often `run` looks at first; it slows down to ten times that
+
+
 class Mcp(Settings, frozen=True):
     decisions: Decisions = Decisions.ASK
 
@@ -151,5 +191,7 @@ class Config(Settings, frozen=True):
     protect: Protect = Protect()
     mcp: Mcp = Mcp()
     notify: Notify = Notify()
+    merge: Merge = Merge()
+    forge: ForgeSettings = ForgeSettings()
     phases: Mapping[str, OwnPhase] = msgspec.field(default_factory=dict)
     already_failing: AlreadyFailing = AlreadyFailing.TOLERATE  # written in [checks], beside the tables of profiles

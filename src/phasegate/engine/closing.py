@@ -91,13 +91,14 @@ def tidy(project: Project, feature: Feature) -> Completed:
     slug, names = feature.workflow.feature, works_of(feature)
     put_away(project, slug, names)
     branches = feature_branches(project, slug, names)
-    return Completed(tuple(branch for branch in branches if not _dropped(project, slug, branch, feature.base)))
+    merged = feature.pull.head if feature.pull and feature.merged else ""
+    return Completed(tuple(branch for branch in branches if not _dropped(project, slug, branch, feature.base, merged)))
 
 
-def _dropped(project: Project, slug: str, branch: str, base: str) -> bool:
+def _dropped(project: Project, slug: str, branch: str, base: str, merged: str) -> bool:
     """A branch is not needed when its base, or the feature's branch, has its whole history."""
     targets = (base, f"feat/{slug}") if branch != f"feat/{slug}" else (base,)
-    return any(drop_branch(project.repository, branch, target) for target in targets)
+    return any(drop_branch(project.repository, branch, target, merged) for target in targets)
 
 
 def put_away(project: Project, slug: str, works: Iterable[str]) -> tuple[str, ...]:

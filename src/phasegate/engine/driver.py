@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from phasegate.config.settings import MergeMode
 from phasegate.engine.admission import DriverDesk
 from phasegate.engine.dispatch import LONGEST_WAIT_S, Stopped, what_does_not_hold
 from phasegate.engine.feature_journal import choose, open_feature_journal
@@ -21,15 +22,17 @@ from phasegate.engine.project import Project
 from phasegate.engine.side_by_side import SideBySide
 from phasegate.engine.unit_loop import UnitLoop
 from phasegate.engine.work_journal import WorkJournal
-from phasegate.errors import Interrupted, PhasegateError, StateConflict
+from phasegate.errors import Interrupted, PhasegateError, StateConflict, TryLater
 from phasegate.record.lock import feature_lock, repository_lock
 from phasegate.record.store import Store
 from phasegate.rules.decide import decide
 from phasegate.rules.feature_events import Advanced, CompletionAsked, Happened, Retried
-from phasegate.rules.feature_state import Feature, Step
+from phasegate.rules.feature_state import AT_FORGE, Feature, Step
 from phasegate.rules.ordering import ENGINE, NOT_KEPT, By
 from phasegate.workspace.checkout_lifecycle import open_feature
 from phasegate.workspace.repository import keep_out_of_git
+
+_SLOWEST = 10  # times the first wait
 
 
 class Wishes(NamedTuple):
@@ -39,6 +42,7 @@ class Wishes(NamedTuple):
     merge: bool = False  # go on to the merge
     agent: str | None = None
     by: By = NOT_KEPT  # whose run it is
+    look_once: bool = False  # at the forge, and start no agent
 
 
 @contextmanager
@@ -87,6 +91,7 @@ class _Drive:
     def __init__(self, desk: DriverDesk, journal: WorkJournal[Feature, Happened], wishes: Wishes) -> None:
         self._desk, self._journal, self._wishes = desk, journal, wishes
         self._project = desk.project
+        self._quiet = 0  # looks at the forge that found nothing, one after the other
         self._loop = UnitLoop(desk, journal, PhaseSteps(desk.project, journal.unit.slug))
 
     @property
@@ -106,6 +111,8 @@ class _Drive:
             if notices := what_does_not_hold(self._project):
                 self._journal.tell(*notices)
         while (step := decide(self._feature)[0].step) is not Step.STOP:
+            if self._wishes.look_once and step not in AT_FORGE:
+                break
             self._loop.stop_if_asked()
             if not self._take(step):
                 break
@@ -119,17 +126,44 @@ class _Drive:
             case Step.RETRY:
                 self._journal.record(Retried(ENGINE))
             case Step.COMPLETE:
-                if self._feature.workflow.merges and not self._wishes.merge:
+                at_forge = merges_at_forge(self._project)
+                if self._feature.workflow.merges and not (self._wishes.merge or at_forge):
                     return False
-                self._journal.record(CompletionAsked(self._wishes.by))
+                self._journal.record(CompletionAsked(self._wishes.by, at_forge))
             case Step.PACKAGES:
                 SideBySide(self._desk, self._journal, self._wishes.by).run()
             case Step.MERGE:
                 name, locks = f"merge-into-{self._feature.base.replace('/', '-')}", self._project.location.locks
                 with repository_lock(locks, name, LONGEST_WAIT_S, self._project.stop):
                     self._loop.take_step()
+            case Step.PUBLISH | Step.AWAIT:
+                return self._at_forge()
             case _:
                 self._loop.take_step()
         if step is Step.GATE:
             self._desk.record.anchor()
         return not (self._wishes.step and step is Step.GATE)
+
+    def _at_forge(self) -> bool:
+        """A forge is away at times, and people take theirs: look again, less and less often."""
+        wait_s = 0.0
+        try:
+            if self._loop.look():
+                self._quiet = 0
+                return True
+        except TryLater as error:
+            wait_s = error.wait_s
+            self._journal.tell(f"{error.message}; it is tried again")
+            if self._wishes.look_once:
+                raise
+        if self._wishes.look_once:
+            return False
+        poll_s = self._project.config.forge.poll_s
+        self._project.stop.wait(max(wait_s, min(poll_s * 1.5**self._quiet, poll_s * _SLOWEST)))
+        self._quiet += 1
+        return True
+
+
+def merges_at_forge(project: Project) -> bool:
+    """Whether features get into their base by pull requests."""
+    return project.config.merge.mode is MergeMode.PULL_REQUEST

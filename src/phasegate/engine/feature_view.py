@@ -34,6 +34,7 @@ class StandingView(NamedTuple):
     packages: dict[str, str]  # the state of each
     orders: tuple[str, ...]  # the commands that are allowed now
     earlier: tuple[str, ...]  # the phases that `back` can go to
+    pull_request: str = ""  # its address
 
 
 class GateRound(NamedTuple):
@@ -113,6 +114,7 @@ def standing_view(feature: Feature, *, is_held: bool = False) -> StandingView:
         {name: str(state) for name, state in feature.packages.items()},
         allowed_orders(feature),
         workflow.phases[: workflow.index],
+        feature.pull.url if feature.pull else "",
     )
 
 

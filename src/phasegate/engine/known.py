@@ -11,6 +11,7 @@ from phasegate.engine.packages import PLAN_LOADED, read_plan
 from phasegate.engine.ports import RecordReader
 from phasegate.engine.scope_exceptions import ALLOWED, ScopeException
 from phasegate.engine.steps import Claimed, Known
+from phasegate.rules.spending import Spent
 
 
 def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
@@ -33,4 +34,6 @@ def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
         () if package else tuple(record.packages(slug)),
         tuple(one for one in allowed if one.package == package),
         tuple(one for one in claims if package in ("", one.package)),
+        Spent() if package else record.spent(slug),
+        "" if package else record.head().hash,
     )

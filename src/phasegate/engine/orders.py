@@ -7,7 +7,7 @@ import unicodedata
 from typing import NamedTuple
 
 from phasegate.engine.closing import feature_branches, put_away, works_of
-from phasegate.engine.driver import at_work
+from phasegate.engine.driver import at_work, merges_at_forge
 from phasegate.engine.feature_journal import open_feature_journal, read_feature, recorded_workflows
 from phasegate.engine.phase_steps import PhaseSteps
 from phasegate.engine.ports import RecordReader, RunRecord
@@ -156,7 +156,7 @@ def give(
         "back": WentBack(_key_of(store, slug, order.phase), order.text, by),
         "escalate": Escalated(order.text, by=by),
         "cancel": Cancelled(order.text, by),
-        "complete": CompletionAsked(by),
+        "complete": CompletionAsked(by, merges_at_forge(project)),
     }
     if order.name not in events:
         raise ConfigError(f"there is no order {order.name!r}", f"known are: {', '.join(events)}")

@@ -58,10 +58,22 @@ class PhaseSteps:
                 return Did((self.at_the_gate(feature),))
             case Step.MERGE:
                 return Did((merge_feature(self._project, feature),))
+            case Step.PUBLISH | Step.AWAIT | Step.TIDY if feature.pull or feature.todo[0] is Step.PUBLISH:
+                return self._at_forge(feature, known)
             case Step.TIDY:
                 return Did((tidy(self._project, feature),))
             case step:
                 raise AssertionError(f"{step} is not ours to carry out")
+
+    def _at_forge(self, feature: Feature, known: Known) -> Did[Happened]:
+        """A pull request is published, looked at, and done with. Nothing of a forge is loaded where there is none."""
+        from phasegate.engine.pull_steps import PullSteps, tidy_remote
+
+        if feature.todo[0] is Step.TIDY:
+            notices = tidy_remote(self._project, feature)
+            return Did((tidy(self._project, feature),), notices=notices)
+        steps = PullSteps(self._project, feature, known)
+        return steps.publish() if feature.todo[0] is Step.PUBLISH else steps.look()
 
     # --- agents
 

@@ -47,6 +47,11 @@ class Plans(NamedTuple):
     def branch(self) -> Branch:
         return Branch(self.project, self.feature.workflow.feature)
 
+    @property
+    def _feature_title(self) -> str:
+        """The first line of what was asked for: an issue has more."""
+        return " ".join(self.feature.description.partition("\n")[0].split())
+
     def make(self) -> Did[Happened]:
         """Make the packages that the plan asks for; those that are there already stay as they are."""
         known = planned_in(self.branch.slug, self.known.documents)
@@ -94,12 +99,19 @@ class Plans(NamedTuple):
     @property
     def _mend_title(self) -> str:
         name = "asked_title" if self._is_asked_for else "mend_title"
-        return f"{note(name, GATE=gate_name(self.feature.phase.key))} ({self.feature.workflow.round - 1})"
+        number = len(self.feature.remarks) if self.feature.closing else self.feature.workflow.round - 1
+        return f"{note(name, GATE=self._judge)} ({number})"
+
+    @property
+    def _judge(self) -> str:
+        """Whose findings they are."""
+        pull = self.feature.pull
+        return f"pull request {pull.number}" if self.feature.closing and pull else gate_name(self.feature.phase.key)
 
     @property
     def _is_asked_for(self) -> bool:
         """Whether it is a person who wants more, not a gate: only they lead back to the packages."""
-        return self.feature.phase.work is Work.PACKAGES
+        return self.feature.phase.work is Work.PACKAGES and not self.feature.closing
 
     def _is_known(self, name: str) -> bool:
         return name in self.feature.packages
@@ -112,17 +124,16 @@ class Plans(NamedTuple):
             kind: tuple(dict.fromkeys(path for one in others for path in getattr(one.deliverables, kind)))
             for kind in ("code", "tests", "documentation")
         }
-        gate = gate_name(self.feature.phase.key)
         findings = "\n\n".join(part for part in (self.feature.findings, self.feature.said) if part)
         return WorkPackage(
             work_package_id=f"WP{number:02}",
             title=self._mend_title,
             feature_slug=self.branch.slug,
-            feature_title=self.feature.description,
+            feature_title=self._feature_title,
             file_scope=tuple(scope),
             deliverables=Deliverables(**kinds),
             requirements=tuple(dict.fromkeys(name for one in others for name in one.requirements)),
-            mission=note("asked" if self._is_asked_for else "mend", GATE=gate, FINDINGS=findings),
+            mission=note("asked" if self._is_asked_for else "mend", GATE=self._judge, FINDINGS=findings),
             profile=others[0].profile,
             checks=others[0].checks,
         )
@@ -132,7 +143,7 @@ class Plans(NamedTuple):
         return plan_packages(
             tasks.tasks,
             self.branch.slug,
-            feature_title=self.feature.description,
+            feature_title=self._feature_title,
             profile=profile.name if profile else "",
             guidance=read_guidance(texts.get("plan.md", "")),
         )

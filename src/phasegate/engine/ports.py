@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from phasegate.record.rows import Event, Gate, Job, Package, Recorded, Seal, Workflow
+from phasegate.rules.chain import Head
 from phasegate.rules.spending import Spent
 from phasegate.rules.trail import Done
 
@@ -33,6 +34,9 @@ class RecordReader(Protocol):
     def events(self, feature: str, after_seq: int = 0) -> Iterator[Recorded]: ...
 
     def seq(self, feature: str) -> int: ...
+
+    def head(self) -> Head:
+        """The end of the audit chain."""
 
     def features(self) -> list[str]: ...
 

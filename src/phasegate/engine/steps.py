@@ -16,6 +16,7 @@ from phasegate.engine.scope_exceptions import ScopeException
 from phasegate.engine.staffing import Member
 from phasegate.record.rows import Event, Package
 from phasegate.rules.result import Response
+from phasegate.rules.spending import Spent
 
 S_contra = TypeVar("S_contra", contravariant=True)
 E = TypeVar("E")
@@ -40,6 +41,8 @@ class Known(NamedTuple):
     packages: tuple[Package, ...] = ()
     allowed: tuple[ScopeException, ...] = ()  # for a package
     claims: tuple[Claimed, ...] = ()  # of a package's agents
+    spent: Spent = Spent()  # on a feature
+    chain: str = ""  # the head of the audit chain, for a feature
 
 
 class Did(NamedTuple, Generic[E]):

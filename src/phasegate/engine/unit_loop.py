@@ -47,6 +47,7 @@ class UnitLoop(Generic[S, E]):
         self._at_work: dict[str, _AtWork] = {}
         self._told_until_s: dict[str, float] = {}
         self._due_s: dict[Errand, float] = {}  # when a try after an error may begin
+        self._waits_for: tuple[str, ...] = ()
 
     def take_step(self) -> None:
         """Take the step that is due, with all the agents that it needs, and record it."""
@@ -55,6 +56,16 @@ class UnitLoop(Generic[S, E]):
             self._run_agents()
         else:
             self._record(self._steps.carry_out(self._journal.state, self._known()))
+
+    def look(self) -> bool:
+        """Take a step that may find nothing to do yet; whether it found something. What it waits for is told once."""
+        did = self._steps.carry_out(self._journal.state, self._known())
+        if did.events:
+            self._record(did)
+        elif did.notices != self._waits_for:
+            self._waits_for = did.notices
+            self._journal.tell(*did.notices)
+        return bool(did.events)
 
     def stop_if_asked(self) -> None:
         if self._desk.stop.is_set():

@@ -20,7 +20,19 @@ from phasegate.rules.feature_events import (
     Started,
     WentBack,
 )
-from phasegate.rules.feature_state import CLOSING, MENDING, STEPS, Feature, FeatureAction, Step, changed, fresh, told
+from phasegate.rules.feature_state import (
+    AT_FORGE,
+    CLOSING,
+    CLOSING_AT_FORGE,
+    MENDING,
+    STEPS,
+    Feature,
+    FeatureAction,
+    Step,
+    changed,
+    fresh,
+    told,
+)
 from phasegate.rules.lifecycle import Refusal, Stage
 from phasegate.rules.phase import Work
 from phasegate.rules.step_outcomes import open_packages, outcome
@@ -114,7 +126,8 @@ def _ordered(feature: Feature, event: Ordered) -> Feature | Refusal:  # noqa: C9
             done = lifecycle.complete(feature.workflow)
             if isinstance(done, Refusal) or feature.closing:
                 return done if isinstance(done, Refusal) else feature
-            steps = CLOSING if feature.workflow.merges else (Step.TIDY,)
+            closing = CLOSING_AT_FORGE if event.by_pull_request else CLOSING
+            steps = closing if feature.workflow.merges else (Step.TIDY,)
             return fresh(changed(feature, closing=True, todo=steps, findings=""))
 
 
@@ -144,6 +157,8 @@ def _resolved(feature: Feature, how: str) -> Feature:
     if feature.workflow.stage is Stage.GATE_PASSED:  # it passed before: nothing of the phase is due again
         if feature.todo[:1] == (Step.MERGE,):  # whatever is on the branch now, a person has seen to it
             return changed(freed, judged="")
+        if feature.todo[:1] in ((Step.PUBLISH,), (Step.AWAIT,)):
+            return changed(freed, judged="", todo=AT_FORGE)
         done = feature.archive_round
         is_due = feature.todo[:1] == (Step.ARCHIVE,)
         return changed(freed, archive_round=done + 1, archive_rounds_before=done) if is_due else freed

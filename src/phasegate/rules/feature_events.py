@@ -161,6 +161,7 @@ class CompletionAsked(FeatureEvent, frozen=True, tag="completion-asked"):
     """A person, or `run --merge`, wants the workflow closed."""
 
     by: By = By()
+    by_pull_request: bool = False  # the merge is made at a forge
 
 
 class Merged(FeatureEvent, frozen=True, tag="merged"):
@@ -170,6 +171,28 @@ class Merged(FeatureEvent, frozen=True, tag="merged"):
 class NotMerged(FeatureEvent, frozen=True, tag="not-merged"):
     reason: str
     remediation: str = ""
+
+
+class PullOpened(FeatureEvent, frozen=True, tag="pull-opened"):
+    """The work is at the forge, and a pull request shows it: opened now, or brought up to date."""
+
+    number: int
+    url: str
+    head: str
+
+
+class RemarkTaken(msgspec.Struct, frozen=True):
+    """A remark at the pull request that a round deals with."""
+
+    id: str
+    thread: str
+    finding: str
+
+
+class Remarked(FeatureEvent, frozen=True, tag="remarked"):
+    """People asked for changes at the pull request."""
+
+    remarks: tuple[RemarkTaken, ...]
 
 
 class Completed(FeatureEvent, frozen=True, tag="completed"):
@@ -199,5 +222,7 @@ Happened = (
     | CompletionAsked
     | Merged
     | NotMerged
+    | PullOpened
+    | Remarked
     | Completed
 )

@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.feature_events import FeatureLimits, JobStarted, PhasePlan
+from phasegate.rules.feature_events import FeatureLimits, JobStarted, PhasePlan, PullOpened, RemarkTaken
 from phasegate.rules.lifecycle import Workflow
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
@@ -32,6 +32,8 @@ class Step(StrEnum):
     COMPLETE = "complete"
     ARCHIVE = "archive"
     MERGE = "merge"
+    PUBLISH = "publish"
+    AWAIT = "await"
     TIDY = "tidy"
     STOP = "stop"
 
@@ -44,6 +46,8 @@ STEPS = {
 }
 MENDING = (Step.MEND, Step.PACKAGES)
 CLOSING = (Step.ARCHIVE, Step.HARVEST, Step.MERGE, Step.TIDY)
+AT_FORGE = (Step.PUBLISH, Step.AWAIT, Step.TIDY)
+CLOSING_AT_FORGE = (Step.ARCHIVE, Step.HARVEST, *AT_FORGE)
 ROLES = {Step.WRITE: "plan", Step.CRITICISE: "challenge", Step.REVIEW: "review", Step.ARCHIVE: "archive"}
 ATTESTATION = "attestation"
 
@@ -87,6 +91,9 @@ class Feature(msgspec.Struct, frozen=True):
     said_at: int = 0  # the phase that has to pass, by its position
     remediation: str = ""
     merged: str = ""  # the commit of the base that holds the work
+    pull: PullOpened | None = None
+    remarks: tuple[RemarkTaken, ...] = ()  # all that were taken up, the ones without an answer last
+    unanswered: int = 0  # how many of them
 
     @property
     def phase(self) -> PhasePlan:

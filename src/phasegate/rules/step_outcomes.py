@@ -22,12 +22,26 @@ from phasegate.rules.feature_events import (
     PackageEnded,
     PackageStarted,
     Planned,
+    PullOpened,
     Ran,
+    Remarked,
     Reported,
     Strayed,
     Written,
 )
-from phasegate.rules.feature_state import ATTESTATION, CLOSING, ROLES, STEPS, Feature, Step, changed, fresh
+from phasegate.rules.feature_state import (
+    AT_FORGE,
+    ATTESTATION,
+    CLOSING,
+    CLOSING_AT_FORGE,
+    MENDING,
+    ROLES,
+    STEPS,
+    Feature,
+    Step,
+    changed,
+    fresh,
+)
 from phasegate.rules.gate import Demands, GateEvidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Workflow
 from phasegate.rules.package_run import End, lost_too_often
@@ -35,6 +49,7 @@ from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
 _ENDED = (State.DONE, State.BLOCKED)
+_NO_PACKAGES = "this workflow has no work packages: change the feature's branch yourself, then resolve"
 
 
 def outcome(feature: Feature, event: Happened) -> Feature | None:  # noqa: C901 - one case an event: a table, not a maze
@@ -50,7 +65,8 @@ def outcome(feature: Feature, event: Happened) -> Feature | None:  # noqa: C901 
         case Strayed(violations) if due is Step.HARVEST:
             remedy = "see what it wrote in the job's log, then resolve: the run begins again"
             stopped = _stopped(feature, f"File scope violation: {'; '.join(violations)}", remedy)
-            return changed(stopped, todo=CLOSING if feature.closing else STEPS[Work.PLANNING], verdict=None, report="")
+            closing = CLOSING if Step.MERGE in feature.todo else CLOSING_AT_FORGE
+            return changed(stopped, todo=closing if feature.closing else STEPS[Work.PLANNING], verdict=None, report="")
         case Planned() if due in (Step.PLAN, Step.MEND):
             return _after_plan(feature, event)
         case PackageStarted(package) if due is Step.PACKAGES and package in open_packages(feature):
@@ -63,10 +79,14 @@ def outcome(feature: Feature, event: Happened) -> Feature | None:  # noqa: C901 
             return _done(feature)
         case GateChecked() if due is Step.GATE:
             return _after_gate(feature, event)
-        case Merged(commit) if due is Step.MERGE:
+        case Merged(commit) if due in (Step.MERGE, Step.AWAIT):
             return _done(changed(feature, merged=commit))
-        case NotMerged(reason, remediation) if due is Step.MERGE:
+        case NotMerged(reason, remediation) if due in (Step.MERGE, Step.PUBLISH, Step.AWAIT):
             return _stopped(feature, reason, remediation)
+        case PullOpened(_, _, head) if due is Step.PUBLISH:
+            return _done(changed(feature, pull=event, judged=head, unanswered=0))
+        case Remarked() if due is Step.AWAIT:
+            return _after_remarks(feature, event)
         case Completed() if due is Step.TIDY:
             return changed(feature, workflow=_sure(lifecycle.complete(feature.workflow)), todo=())
         case _:
@@ -182,6 +202,22 @@ def _after_gate(feature: Feature, event: GateChecked) -> Feature:
     is_answered = workflow.stage is Stage.GATE_PASSED and workflow.index >= feature.said_at
     said = "" if is_answered else feature.said
     return changed(feature, workflow=workflow, todo=(), findings=findings, remediation=remedy, said=said)
+
+
+def _after_remarks(feature: Feature, event: Remarked) -> Feature:
+    """Remarks of people at the forge are the findings of one more package; then the pull request is brought up to date.
+
+    Each package has its own checks and its own review, so the branch is judged again when it is published.
+    """
+    known = {one.id for one in feature.remarks}
+    new = tuple(one for one in event.remarks if one.id not in known)
+    if not new:
+        return feature
+    findings = "\n\n".join(one.finding for one in new)
+    taken = changed(feature, remarks=(*feature.remarks, *new), unanswered=len(new), findings=findings)
+    if not feature.can_mend:
+        return changed(_stopped(taken, f"remarks at the pull request:\n{findings}", _NO_PACKAGES), todo=AT_FORGE)
+    return changed(taken, todo=(*MENDING, *AT_FORGE), judged="")
 
 
 def judged(feature: Feature, event: GateChecked) -> GateResult:

@@ -25,7 +25,9 @@ from phasegate.rules.feature_events import (
     PackageEnded,
     PackageStarted,
     Planned,
+    PullOpened,
     Ran,
+    Remarked,
     Resolved,
     Retried,
     Started,
@@ -115,6 +117,10 @@ def _line(before: Feature | None, event: Happened, after: Feature) -> str:  # no
             return f"{phase}: round {workflow.round} begins"
         case Merged(commit):
             return f"merged into {after.base} at {commit[:12]}"
+        case PullOpened(_, url, head):
+            return f"{url} is at {head[:12]}"
+        case Remarked(remarks):
+            return f"{phase}: {len(remarks)} remarks at the pull request: {_short(remarks[0].finding)}"
         case NotMerged(reason):
             return f"not merged: {_short(reason)}"
         case Resolved(how):
@@ -190,6 +196,8 @@ def standing_lines(feature: Feature, naming: str = "") -> tuple[str, ...]:
                 f"  {branch}; the logs: phasegate show {workflow.phase} --log{naming}",
                 then,
             )
+        case Stage.GATE_PASSED if feature.pull is not None and not feature.merged:
+            return (f"{feature.pull.url} waits for people", "  then: phasegate run, or phasegate sync for one look")
         case Stage.GATE_PASSED if workflow.is_last_phase:
             return (f"{gate} was the last gate; {branch}", then)
         case Stage.GATE_PASSED:

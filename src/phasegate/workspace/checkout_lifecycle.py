@@ -127,13 +127,17 @@ def remove_checkout(
     return Removed(saved)
 
 
-def drop_branch(repository: Repository, branch: str, target: str) -> bool:
-    """Remove a branch whose whole history another one has. One that holds more, or is checked out, stays."""
+def drop_branch(repository: Repository, branch: str, target: str, merged: str = "") -> bool:
+    """Remove a branch whose whole history another one has. One that holds more, or is checked out, stays.
+
+    `merged` is a commit that is known to be merged elsewhere: a branch at it is not needed either.
+    """
     refs = read_refs(repository, BRANCHES + branch, BRANCHES + target)
     tip, into = refs.get(BRANCHES + branch), refs.get(BRANCHES + target)
     if tip is None:
         return True
-    if into is None or not is_ancestor(repository, tip, into) or checkout_on(repository, BRANCHES + branch) is not None:
+    needed = tip != merged and (into is None or not is_ancestor(repository, tip, into))
+    if needed or checkout_on(repository, BRANCHES + branch) is not None:
         return False
     with repository_lock(repository) as lock:
         return move_refs(repository, lock, [Move(BRANCHES + branch, tip, None)], f"remove {branch}") is None

@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "start": ("running", "start", "Start a workflow without running anything yet."),
     "status": ("status", "status", "Show where things stand."),
     "stop": ("running", "stop", "End a run, wherever it was started."),
+    "sync": ("sync", "sync", "Look once at the pull requests: remarks, approvals, merges."),
     "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
     "trace": ("trace", "trace", "Show each requirement with its packages, commits and tests."),
     "worktree": ("worktree", "worktree", "List the work packages that are ready, and their worktrees."),
@@ -62,7 +63,7 @@ COMPLETING = "_PHASEGATE_COMPLETE"  # set by the script of `completion`
 # The help page, most wanted first. What is in no section is listed as a tool.
 SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
-    "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch"),
+    "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch", "sync"),
     "Look": ("show", "board", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
     "Set up": ("check", "agents", "config", "hook", "mcp", "notify", "scope", "completion"),
 }

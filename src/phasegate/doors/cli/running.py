@@ -78,6 +78,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
 @click.option("--step", is_flag=True, help="Stop at each gate.")
 @click.option("--merge", is_flag=True, help="Continue to the merge after the last gate.")
 @_agent_option
+@click.option("--from-issue", type=click.IntRange(1), metavar="N", help="Take issue N of the forge as the description.")
 @click.option("--detach", is_flag=True, help="Let it run in a process of its own, which outlives this terminal.")
 @json_option
 def run(
@@ -87,6 +88,7 @@ def run(
     step: bool,
     merge: bool,
     agent: str | None,
+    from_issue: int | None,
     detach: bool,
     as_json: bool,
 ) -> int:
@@ -101,17 +103,31 @@ def run(
     Examples:
       phasegate run feature "Add a login form"
       phasegate run
+      phasegate run fix --from-issue 42
       phasegate run --step
       phasegate run --merge
       phasegate run --detach
     """
     project = open_project(Path.cwd())
+    if from_issue is not None:
+        description = _of_issue(project, type_, description, from_issue)
     with opened_store(project) as store:
         slug = _chosen(project, store, type_, description, feature, agent)
         wishes = Wishes(step, merge, agent, project.ordered_at("cli"))
         if not detach:
             return carry_on(project, store, slug, wishes, as_json, from_start=type_ is not None)
     return _let_go(start_detached(project, slug, wishes), as_json)
+
+
+def _of_issue(project: Project, type_: str | None, description: str, number: int) -> str:
+    """Only a new workflow takes its description from an issue."""
+    if type_ is None or description:
+        raise ConfigError(
+            "--from-issue is for a new workflow without a description", "phasegate run fix --from-issue 42"
+        )
+    from phasegate.engine.forges import read_issue  # a forge is loaded only where one is used
+
+    return read_issue(project, number)
 
 
 def _let_go(run: DetachedRun, as_json: bool) -> int:

@@ -1,0 +1,243 @@
+"""The end of a feature at a forge: its branch published as a pull request, then one look at a time until it is merged.
+
+Each step is safe to repeat: what is there is found before anything is made, and a merge that was made is seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from phasegate.checks.excerpt import listed
+from phasegate.engine.briefing import CHANGELOG
+from phasegate.engine.feature_branch import Branch
+from phasegate.engine.forges import AtForge, open_forge
+from phasegate.engine.packages import planned_in
+from phasegate.engine.phase_checks import check_merge
+from phasegate.engine.project import Project
+from phasegate.engine.steps import Did, Known
+from phasegate.engine.validation import failures_of
+from phasegate.errors import EnvironmentUnavailable
+from phasegate.forge.port import MergeOutcome, Wanted
+from phasegate.rules.feature_events import Happened, Merged, NotMerged, PullOpened, Remarked, RemarkTaken
+from phasegate.rules.feature_state import Feature
+from phasegate.rules.pull_request import (
+    BodyParts,
+    Pull,
+    PullState,
+    PullStep,
+    defused,
+    finding_of,
+    issue_of_wish,
+    judge_pull,
+    marker_of,
+    pull_body,
+)
+from phasegate.rules.workflow import gate_name
+from phasegate.workspace.merge import merge_trees
+from phasegate.workspace.objects import write_merge
+from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.remote import Pushed, branch_there, fetch_branch, push_branch
+from phasegate.workspace.repository import commit_of, is_ancestor, read_refs
+
+_LONGEST_TITLE = 120
+
+
+class PullSteps:
+    """The steps of one feature at its forge."""
+
+    def __init__(self, project: Project, feature: Feature, known: Known) -> None:
+        self._project, self._feature, self._known = project, feature, known
+        self._branch = Branch(project, feature.workflow.feature)
+        self._at: AtForge = open_forge(project)
+
+    # --- publishing
+
+    def publish(self) -> Did[Happened]:
+        """Push what was judged, tested as merged, and have a pull request show it."""
+        head = self._branch.head()
+        stopped = self._unjudged(head) or self._untested(head) or self._unpushed(head)
+        if stopped is not None:
+            return Did((stopped,))
+        pull = self._opened()
+        if isinstance(pull, NotMerged):
+            return Did((pull,))
+        self._at.forge.set_status(head, True, f"{len(self._feature.plan)} gates passed")
+        self._answer(pull, head)
+        return Did((PullOpened(pull.number, pull.url, head),))
+
+    def _unjudged(self, head: str) -> NotMerged | None:
+        """Only the archive may have come after the commit that the last reviewer saw."""
+        later = self._branch.changed_since(self._feature.judged, head, CHANGELOG, self._branch.folder)
+        if not later:
+            return None
+        return NotMerged(
+            f"changed on {self._branch.name} after its last review: {listed(later)}",
+            "look at what changed there, and resolve if it is to be published",
+        )
+
+    def _untested(self, head: str) -> NotMerged | None:
+        """The tests must pass on the branch merged into its base as the forge has it."""
+        base, repository = self._feature.base, self._project.repository
+        tip = fetch_branch(repository, self._at.remote, base)
+        if not tip:
+            return NotMerged(f"the forge has no branch {base}", "push it there, then resolve")
+        merged = merge_trees(repository, tip, head)
+        if merged.conflicts:
+            paths = ", ".join(merged.conflicts)
+            remedy = f"merge {base} of the forge into {self._branch.name} and solve it there, then resolve"
+            return NotMerged(f"{self._branch.name} and {base} changed the same lines: {paths}", remedy)
+        signature = self._project.signature()
+        commit = write_merge(repository, merged.tree, (tip, head), signature, f"Try {self._branch.name}\n")
+        evidence = check_merge(self._project, self._branch.slug, tip, commit)
+        if not evidence.failures:
+            return None
+        found = "\n".join(failures_of(evidence))
+        return NotMerged(
+            f"the checks fail on {self._branch.name} merged into {base}:\n{found}",
+            f"fix {self._branch.name}, then resolve",
+        )
+
+    def _unpushed(self, head: str) -> NotMerged | None:
+        """The branch at the forge is moved from where we left it, or forward; over nobody's commits."""
+        repository, remote, name = self._project.repository, self._at.remote, self._branch.name
+        there = branch_there(repository, remote, name)
+        if there == head:
+            return None
+        ours = self._feature.pull.head if self._feature.pull else ""
+        is_behind = commit_of(repository, there) is not None and is_ancestor(repository, there, head) if there else True
+        if there and there != ours and not is_behind:
+            return NotMerged(
+                f"{name} at the forge is at {there[:12]}, which nobody here judged",
+                f"merge it into {name}, or delete the branch there; then resolve",
+            )
+        pushed, said = push_branch(repository, remote, name, there, head)
+        if pushed is Pushed.DONE:
+            return None
+        if pushed is Pushed.MOVED:
+            return NotMerged(f"{name} at the forge was moved meanwhile", "see who pushed there, then resolve")
+        return NotMerged(f"the forge refuses the push of {name}: {said}", "see its rules for branches, then resolve")
+
+    def _opened(self) -> Pull | NotMerged:
+        wanted, forge = self._wanted(), self._at.forge
+        for _ in range(2):  # the answer to a creation may have been lost: then it is found
+            found = next(iter(forge.find(wanted.branch, wanted.base)), None)
+            if found is not None and found.state is PullState.OPEN:
+                if marker_of(self._id, self._branch.slug) not in found.body:
+                    return NotMerged(
+                        f"{found.url} was opened from {wanted.branch} by somebody else", "close it, then resolve"
+                    )
+                return found if found.body == wanted.body and not found.draft else forge.update(found, wanted)
+            made = forge.create(wanted)
+            if made is not None:
+                return made
+        return NotMerged("the forge says that there is a pull request and shows none", "look there, then resolve")
+
+    def _answer(self, pull: Pull, head: str) -> None:
+        """Each remark of the round gets its answer once: one that is there already is not repeated."""
+        feature = self._feature
+        due = feature.remarks[len(feature.remarks) - feature.unanswered :]
+        if not due:
+            return
+        said = "\n".join(one.text for one in self._at.forge.look(pull.number).remarks)
+        for remark in due:
+            marker = marker_of(self._id, remark.id)
+            if marker not in said:
+                self._at.forge.answer(pull.number, remark.thread, f"Done in {head}.\n\n{marker}")
+
+    @property
+    def _id(self) -> str:
+        """Of this run of the feature: another one of the same name has another."""
+        return hashlib.sha256(f"{self._known.begun} {self._branch.slug}".encode()).hexdigest()[:16]
+
+    def _wanted(self) -> Wanted:
+        feature, merge = self._feature, self._project.config.merge
+        asked = defused(" ".join(feature.description.split())) or feature.workflow.type
+        title = f"{self._branch.slug}: {asked}"
+        short = title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 3]}..."
+        return Wanted(self._branch.name, feature.base, short, self._body(), merge.draft, merge.reviewers, merge.labels)
+
+    def _body(self) -> str:
+        feature, spent = self._feature, self._known.spent
+        cost = f"{spent.tokens} tokens, {spent.cost_usd:.2f} USD, as the agents report them" if spent.tokens else ""
+        return pull_body(
+            BodyParts(
+                marker=marker_of(self._id, self._branch.slug),
+                asked=feature.description or feature.workflow.type,
+                refers_to=issue_of_wish(feature.description),
+                requirements=[*self._requirements()],
+                packages=[*self._packages()],
+                gates=[(gate_name(phase.key), "passed", phase.key) for phase in feature.plan],
+                cost=cost,
+                chain=self._known.chain,
+            )
+        )
+
+    def _packages(self) -> Iterator[tuple[str, str, str]]:
+        refs = read_refs(self._project.repository, f"{BRANCHES}{self._branch.name}-")
+        for row in self._known.packages:
+            commit = refs.get(f"{BRANCHES}{self._branch.name}-{row.id}", "")
+            yield row.id, f"{row.title} ({row.state}, round {row.round})", commit[:12]
+
+    def _requirements(self) -> Iterator[tuple[str, str, str, str]]:
+        packages = [one.package for one in planned_in(self._branch.slug, self._known.documents).values()]
+        for name in dict.fromkeys(name for one in packages for name in one.requirements):
+            serving = [one for one in packages if name in one.requirements]
+            tests = dict.fromkeys(path for one in serving for path in one.deliverables.tests)
+            yield name, ", ".join(one.work_package_id for one in serving), "see below", ", ".join(tests)
+
+    # --- waiting
+
+    def look(self) -> Did[Happened]:
+        """One look at the pull request; no event where nothing is to be done yet."""
+        feature, pull = self._feature, self._feature.pull
+        assert pull is not None, "it was published before"
+        look = self._at.forge.look(pull.number)
+        known = frozenset(one.id for one in feature.remarks)
+        automatic = self._project.config.merge.automatic
+        found = judge_pull(look, head=pull.head, base=feature.base, known=known, automatic=automatic)
+        match found.step:
+            case PullStep.STOP:
+                return Did((NotMerged(found.reason, found.remedy),))
+            case PullStep.MEND:
+                return Did(
+                    (Remarked(tuple(RemarkTaken(one.id, one.thread, finding_of(one)) for one in found.remarks)),)
+                )
+            case PullStep.MERGE:
+                return self._merge(pull)
+            case PullStep.MERGED:
+                return self._merged(found.reason)
+            case _:
+                return Did((), notices=(f"waits: {found.reason}",))
+
+    def _merge(self, pull: PullOpened) -> Did[Happened]:
+        settings = self._project.config.merge
+        answer = self._at.forge.merge(pull.number, pull.head, settings.method, queue=settings.queue)
+        if answer.outcome is MergeOutcome.MERGED:
+            return self._merged(answer.detail)
+        if answer.outcome is MergeOutcome.REFUSED:
+            return Did((NotMerged(f"the forge refuses the merge: {answer.detail}", "see its rules, then resolve"),))
+        return Did((), notices=(f"waits: {answer.outcome} {answer.detail}".rstrip(),))
+
+    def _merged(self, commit: str) -> Did[Happened]:
+        """The forge says that it merged: its base must hold that."""
+        repository, base = self._project.repository, self._feature.base
+        tip = fetch_branch(repository, self._at.remote, base)
+        if tip and commit and commit_of(repository, commit) is not None and is_ancestor(repository, commit, tip):
+            return Did((Merged(commit),))
+        reason = f"the forge says that it merged as {commit[:12] or 'nothing'}, and {base} there does not hold that"
+        return Did((NotMerged(reason, "look at the forge, then resolve"),))
+
+
+def tidy_remote(project: Project, feature: Feature) -> tuple[str, ...]:
+    """Remove the branch at the forge, if it is there and where we left it; what to tell of it. It stops nothing."""
+    assert feature.pull is not None, "it was published before"
+    name, repository = f"feat/{feature.workflow.feature}", project.repository
+    try:
+        remote = open_forge(project).remote
+        if branch_there(repository, remote, name) != feature.pull.head:
+            return ()
+        push_branch(repository, remote, name, feature.pull.head, None)
+    except EnvironmentUnavailable as error:
+        return (f"{name} may be left at the forge: {error.message}",)
+    return (f"merged at the forge; your own {feature.base} is as it was: git pull",)

@@ -1,0 +1,178 @@
+"""Requests to a forge's API: one host, no redirect, bounded, each failure by who can do something about it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from email.message import Message
+from typing import IO, NamedTuple, TypeVar
+
+import msgspec
+
+from phasegate.errors import EnvironmentUnavailable, TryLater
+
+TIMEOUT_S = 30.0
+LARGEST_ANSWER = 16 * 1024**2
+MOST_PAGES = 20
+_LIMITED = (429,)
+_TRANSIENT = (500, 502, 503, 504)
+T = TypeVar("T")
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What is read of an answer; what else there is does not matter."""
+
+
+class HttpAnswer(NamedTuple):
+    status: int
+    body: bytes
+    headers: Mapping[str, str]  # names in lower case
+
+    def said(self) -> str:
+        """The forge's own words, short."""
+        try:
+            found = json.loads(self.body)
+            text = found.get("message") or found.get("error") if isinstance(found, dict) else ""
+        except ValueError:
+            text = self.body.decode(errors="replace")
+        line = " ".join(str(text or "").split())[:300]
+        return "".join(character if character.isprintable() else "?" for character in line)
+
+
+class ApiFailed(EnvironmentUnavailable):
+    """An answer that is no success, and that a person has to see to."""
+
+    def __init__(self, message: str, hint: str, status: int) -> None:
+        super().__init__(message, hint)
+        self.status = status
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would take the token to whatever host it names."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+    ) -> None:
+        return None
+
+
+class Api:
+    """The API of one forge. The token is in a header, never in an address."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> None:
+        self._url, self._headers, self._timeout_s = url.rstrip("/"), dict(headers), timeout_s
+        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._seen: dict[str, HttpAnswer] = {}  # answers with an ETag: asked again, an unchanged one costs nothing
+
+    def get(self, path: str, type_: type[T], **query: str) -> T:
+        return self.decode(self._get(self._with(path, query)), type_)
+
+    def get_all(self, path: str, type_: type[T], **query: str) -> list[T]:
+        """A list, page by page."""
+        found: list[T] = []
+        for page in range(1, MOST_PAGES + 1):
+            asked = self._with(path, {**query, "per_page": "100", "limit": "50", "page": str(page)})
+            answer = self._get(asked)
+            some: list[T] = self.decode(answer, list[type_])  # type: ignore[valid-type]
+            found += some
+            if not some or not self._has_more(answer, len(some)):
+                return found
+        raise ApiFailed(f"{path} has more than {MOST_PAGES} pages", "close what is done with", 422)
+
+    def send(
+        self, method: str, path: str, body: object, accept: Sequence[int] = (), *, without: str = ""
+    ) -> HttpAnswer:
+        """A request with a body. Statuses in `accept` are answers, not errors.
+
+        `without` is the end of the API's address that this request does without.
+        """
+        return self._expect(self._ask(method, path, body, without=without), method, path, accept)
+
+    def decode(self, answer: HttpAnswer, type_: type[T]) -> T:
+        try:
+            return msgspec.json.decode(answer.body, type=type_)
+        except msgspec.MsgspecError as error:
+            raise ApiFailed(
+                f"the forge's answer cannot be read: {error}", "is [forge] kind right? see its version", 422
+            ) from error
+
+    def _has_more(self, answer: HttpAnswer, count: int) -> bool:
+        link = answer.headers.get("link")
+        if link is not None:
+            return 'rel="next"' in link
+        following = answer.headers.get("x-next-page")
+        return bool(following) if following is not None else count >= 50
+
+    def _with(self, path: str, query: Mapping[str, str]) -> str:
+        return f"{path}?{urllib.parse.urlencode(query)}" if query else path
+
+    def _get(self, path: str) -> HttpAnswer:
+        before = self._seen.get(path)
+        answer = self._ask("GET", path, None, before.headers.get("etag", "") if before else "")
+        if answer.status == 304 and before is not None:
+            return before
+        answer = self._expect(answer, "GET", path, ())
+        if "etag" in answer.headers:
+            self._seen[path] = answer
+        return answer
+
+    def _ask(self, method: str, path: str, body: object, etag: str = "", without: str = "") -> HttpAnswer:
+        data = None if body is None else msgspec.json.encode(body)
+        headers = {**self._headers, "Accept": "application/json", "User-Agent": "phasegate"}
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        if etag:
+            headers["If-None-Match"] = etag
+        url = self._url.removesuffix(without) + path
+        if not url.startswith(("https://", "http://")):
+            raise ApiFailed(f"{self._url} is no address of an API", "set [forge] url", 400)
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - checked above
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
+                return _read(answer, answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return _read(error, error.code)
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise TryLater(f"{self._url} cannot be reached: {reason}") from error
+
+    def _expect(self, answer: HttpAnswer, method: str, path: str, accept: Sequence[int]) -> HttpAnswer:
+        if 200 <= answer.status < 300 or answer.status in accept:
+            return answer
+        where = f"{method} {path.partition('?')[0]}: {answer.status} {answer.said()}".rstrip()
+        wait_s = _wait_s(answer)
+        if answer.status == 401:
+            raise ApiFailed(where, "the token is not valid any more: set a new one", 401)
+        if answer.status == 403 and wait_s is None:
+            raise ApiFailed(where, "the token lacks a right: pull requests, contents and statuses, to write", 403)
+        if 300 <= answer.status < 400:
+            raise ApiFailed(where, "the repository has moved: set [forge] url and repository", answer.status)
+        if wait_s is not None or answer.status in _TRANSIENT:
+            raise TryLater(where, wait_s=wait_s or 0.0)
+        raise ApiFailed(where, "see the forge", answer.status)
+
+
+def _read(answer: http.client.HTTPResponse | urllib.error.HTTPError, status: int) -> HttpAnswer:
+    body = answer.read(LARGEST_ANSWER + 1)
+    if len(body) > LARGEST_ANSWER:
+        raise ApiFailed("the forge's answer is too long", "see the forge", 422)
+    return HttpAnswer(status, body, {name.lower(): value for name, value in answer.headers.items()})
+
+
+def _wait_s(answer: HttpAnswer) -> float | None:
+    """How long a rate limit asks us to wait; None if this is none."""
+    after = answer.headers.get("retry-after", "")
+    if after.isdigit():
+        return min(float(after), 3600.0)
+    if answer.status in (403, *_LIMITED) and answer.headers.get("x-ratelimit-remaining") == "0":
+        reset = answer.headers.get("x-ratelimit-reset", "")
+        return min(max(0.0, float(reset) - time.time()), 3600.0) if reset.isdigit() else 60.0
+    if answer.status in _LIMITED or (answer.status == 403 and b"rate limit" in answer.body.lower()):
+        return 60.0
+    return None

@@ -1,0 +1,39 @@
+"""Where a repository is at a forge, told from the address of its remote."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_SCP = re.compile(r"^(?:[^@/\s]+@)?(?P<host>[^:/\s]+):(?P<path>(?!//)[^\s]+)$")
+_URL = re.compile(
+    r"^(?P<scheme>https?|ssh|git)://(?:[^@/\s]*@)?(?P<host>[^/:\s]+|\[[0-9a-fA-F:]+\])(?::(?P<port>\d+))?/(?P<path>[^\s?#]+)$"
+)
+_KINDS = {"github": "github", "gitlab": "gitlab", "gitea": "gitea", "forgejo": "gitea", "codeberg": "gitea"}
+
+
+class ForgeAddress(NamedTuple):
+    """`url` is where people look at the forge; `kind` is empty where its name does not tell."""
+
+    url: str
+    repository: str
+    kind: str
+
+    @property
+    def host(self) -> str:
+        return self.url.partition("://")[2]
+
+
+def read_address(remote: str) -> ForgeAddress | None:
+    """What the address of a remote says; None if it is no repository at a forge."""
+    found = _URL.match(remote) or _SCP.match(remote)
+    if found is None:
+        return None
+    parts = found.groupdict()
+    is_web = str(parts.get("scheme")).startswith("http")
+    port = f":{parts['port']}" if is_web and parts.get("port") else ""
+    path = parts["path"].strip("/").removesuffix(".git")
+    if path.count("/") < 1 or ".." in path.split("/"):
+        return None
+    kind = next((kind for word, kind in _KINDS.items() if word in parts["host"].lower().split(".")), "")
+    return ForgeAddress(f"{parts['scheme'] if is_web else 'https'}://{parts['host']}{port}", path, kind)

@@ -1,0 +1,223 @@
+"""A pull request: what a forge says of it, what follows from that, and what we write there.
+
+What the forge does not say, or says in words that we do not know, is a *no*: such a pull request is not merged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+LONGEST_BODY = 60_000  # GitHub takes 65 536 characters
+LONGEST_REMARK = 4_000
+MOST_REMARKS = 50
+_OURS = "<!-- phasegate:"
+
+
+class PullState(StrEnum):
+    OPEN = "open"
+    MERGED = "merged"
+    CLOSED = "closed"
+
+
+class Opinion(StrEnum):
+    """What the reviewers of a forge say, taken together."""
+
+    APPROVED = "approved"
+    CHANGES = "changes requested"
+    NONE = "not approved yet"
+
+
+class Pull(msgspec.Struct, frozen=True, kw_only=True):
+    """A pull request as the forge has it."""
+
+    number: int
+    url: str
+    state: PullState
+    head: str  # the commit
+    base: str  # the branch
+    body: str = ""
+    draft: bool = False
+    merged_as: str = ""
+    queued: bool = False
+
+
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wrote at a pull request."""
+
+    id: str
+    author: str
+    text: str
+    may_write: bool  # whether the author may push to the repository
+    path: str = ""
+    line: int = 0
+    settled: bool = False  # resolved, or about lines that are not there any more
+    thread: str = ""  # where an answer goes
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at a pull request."""
+
+    pull: Pull
+    opinion: Opinion = Opinion.NONE
+    checks_passed: bool | None = None  # None: some are still running, or nothing is known
+    mergeable: bool | None = None
+    remarks: tuple[Remark, ...] = ()
+
+
+class PullStep(StrEnum):
+    """What follows from a look."""
+
+    WAIT = "wait"
+    MEND = "mend"
+    MERGE = "merge"
+    MERGED = "merged"
+    STOP = "stop"  # for a person here
+
+
+class PullJudgement(msgspec.Struct, frozen=True):
+    step: PullStep
+    reason: str = ""
+    remedy: str = ""
+    remarks: tuple[Remark, ...] = ()
+
+
+def judge_pull(look: Look, *, head: str, base: str, known: Collection[str], automatic: bool) -> PullJudgement:
+    """What to do about a pull request whose head must be ours; `known` are the remarks that were dealt with."""
+    pull = look.pull
+    if pull.state is PullState.MERGED:
+        return PullJudgement(PullStep.MERGED, pull.merged_as)
+    if pull.state is PullState.CLOSED:
+        remedy = "reopen it and resolve, or end the workflow: phasegate cancel"
+        return PullJudgement(PullStep.STOP, f"{pull.url} was closed without a merge", remedy)
+    if pull.base != base:
+        remedy = f"set its base back to {base}, then resolve"
+        return PullJudgement(PullStep.STOP, f"{pull.url} now goes into {pull.base}, not into {base}", remedy)
+    if pull.head != head:
+        remedy = "see what was pushed there; to keep it, merge it into the local branch; then resolve"
+        return PullJudgement(PullStep.STOP, f"{pull.url} is at {pull.head[:12]}, which nobody here judged", remedy)
+    if due := due_remarks(look.remarks, known):
+        return PullJudgement(PullStep.MEND, f"{len(due)} remarks", remarks=due)
+    waits = _waits_for(look, automatic)
+    return PullJudgement(PullStep.WAIT, waits) if waits else PullJudgement(PullStep.MERGE)
+
+
+def due_remarks(remarks: Iterable[Remark], known: Collection[str]) -> tuple[Remark, ...]:
+    """The remarks that a next round must deal with: of people who may write, open, and new."""
+    due = (one for one in remarks if one.may_write and not one.settled and one.id not in known and _asks(one.text))
+    return tuple(sorted(due, key=lambda one: one.id))[:MOST_REMARKS]
+
+
+def _asks(text: str) -> bool:
+    """Our own answers ask for nothing."""
+    return bool(text.strip()) and _OURS not in text
+
+
+def _waits_for(look: Look, automatic: bool) -> str:
+    pull = look.pull
+    if pull.queued:
+        return "it is in the merge queue"
+    if not automatic:
+        return "a person merges it at the forge"
+    if pull.draft:
+        return "it is a draft"
+    if look.opinion is not Opinion.APPROVED:
+        return str(look.opinion)
+    if look.checks_passed is not True:
+        return "checks of the forge have failed" if look.checks_passed is False else "checks of the forge are not done"
+    return "" if look.mergeable is True else "the forge does not call it mergeable"
+
+
+def finding_of(remark: Remark) -> str:
+    """A remark as a finding of a next round: quoted, so that nothing in it is taken for ours."""
+    place = f"{remark.path}:{remark.line}" if remark.line else remark.path
+    text = "\n".join(f"> {line}" for line in remark.text[:LONGEST_REMARK].splitlines())
+    return f"Remark of {remark.author} at {place or 'the pull request'}:\n{text}"
+
+
+class BodyParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the body of a pull request tells."""
+
+    marker: str  # by which it is found again
+    asked: str
+    refers_to: str = ""  # an issue
+    requirements: Sequence[tuple[str, str, str, str]] = ()  # requirement, packages, commits, tests
+    gates: Sequence[tuple[str, str, str]] = ()  # gate, outcome, phase
+    packages: Sequence[tuple[str, str, str]] = ()  # package, title, commit
+    cost: str = ""
+    chain: str = ""
+
+
+def marker_of(store: str, slug: str) -> str:
+    """The hidden line by which our pull request is told from one that somebody else opened on the same branch."""
+    return f"{_OURS}{store}/{slug} -->"
+
+
+def pull_body(parts: BodyParts) -> str:
+    """The text of a pull request: evidence first, agents' text as text only."""
+    sections = [
+        "## What was asked\n\n" + quoted(parts.asked),
+        f"Refers to {parts.refers_to}." if parts.refers_to else "",
+        _table("Requirements", ("requirement", "packages", "commits", "tests"), parts.requirements),
+        _table("Work packages", ("package", "title", "commit"), parts.packages),
+        _table("Gates", ("gate", "outcome", "phase"), parts.gates),
+        f"Cost: {parts.cost}." if parts.cost else "",
+        f"Audit chain: `{parts.chain}` (`phasegate audit verify`)." if parts.chain else "",
+    ]
+    text = "\n\n".join(section for section in sections if section)
+    room = LONGEST_BODY - len(parts.marker) - 20
+    cut = text if len(text) <= room else f"{text[:room]}\n\n(cut)"
+    return f"{cut}\n\n{parts.marker}\n"
+
+
+def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(_cell(field) for field in row)} |" for row in rows]
+    if not lines:
+        return ""
+    return "\n".join([f"## {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines])
+
+
+def _cell(text: str) -> str:
+    return harmless(" ".join(text.split())).replace("|", "\\|")[:300]
+
+
+_ISSUE = re.compile(r"Issue (\d+): ")
+
+
+def wish_of_issue(number: int, title: str, text: str) -> str:
+    """An issue as the description of a feature."""
+    return f"Issue {number}: {' '.join(title.split())}\n\n{text[:LONGEST_REMARK]}".strip()
+
+
+def issue_of_wish(description: str) -> str:
+    """The issue that a description came from, as a forge refers to it; empty if it came from none."""
+    found = _ISSUE.match(description)
+    return f"#{found[1]}" if found else ""
+
+
+def quoted(text: str) -> str:
+    """Text of others, as a quotation that does nothing."""
+    return "\n".join(f"> {harmless(line)}" for line in text[:LONGEST_REMARK].splitlines()) or "> (nothing)"
+
+
+_JOINER = "\u2060"  # word joiner: not seen, and a forge does not look through it
+_TRIGGERS = re.compile(r"(?<=[@#!&~$%])(?=[\w(])")
+_CLOSES = re.compile(
+    r"\b(close[sd]?|fix(?:e[sd])?|resolve[sd]?|implement(?:s|ed)?)\b(?=[\s:]+\S*(?:[#/!]|[A-Z]-\d))", re.I
+)
+_COMMAND = re.compile(r"^(\s*)/(?=\w)", re.M)
+
+
+def harmless(text: str) -> str:
+    """Text in which a forge finds no mention, no reference, no closing word, no command, no markup."""
+    return defused(text).replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
+
+
+def defused(text: str) -> str:
+    """The same where there is no markup, in a title: it may become the message of a commit."""
+    text = re.sub(r"(?<=http)s?:(?=//)", lambda found: found[0] + _JOINER, text)
+    text = _CLOSES.sub(lambda found: f"{found[1][0]}{_JOINER}{found[1][1:]}", text)
+    return _TRIGGERS.sub(_JOINER, _COMMAND.sub(rf"\1{_JOINER}/", text))

@@ -1,0 +1,105 @@
+"""A remote of the person's: where a branch is there, and moving it by compare and swap."""
+
+from __future__ import annotations
+
+import base64
+import os
+from enum import StrEnum
+from typing import NamedTuple
+
+from phasegate.cage.run import Finished
+from phasegate.errors import EnvironmentUnavailable, TryLater
+from phasegate.git import ask_as_the_person, git_over_network
+from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.repository import Repository, commit_of
+
+_FOR_GOOD = (
+    "Authentication failed",
+    "could not read Username",
+    "Permission denied",
+    "not found",
+    "error: 403",
+    "error: 401",
+)
+
+
+class Remote(NamedTuple):
+    """An address, and how to sign in over HTTP. The token is in the environment of one git, and nowhere else."""
+
+    url: str
+    user: str = ""
+    token: str = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        if not self.token or not self.url.startswith(("https://", "http://")):
+            return {}
+        basic = base64.b64encode(f"{self.user}:{self.token}".encode()).decode()
+        header = f"Authorization: Basic {basic}"
+        return {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.extraHeader", "GIT_CONFIG_VALUE_0": header}
+
+
+class Pushed(StrEnum):
+    DONE = "done"
+    MOVED = "moved"  # the branch is not where it was expected
+    REFUSED = "refused"
+
+
+def remote_url(repository: Repository, name: str) -> str:
+    """The address of a remote by its name, with the person's own rewriting; empty if there is none."""
+    said = ask_as_the_person(repository.root, "remote", "get-url", "--push", name)
+    return os.fsdecode(said.stdout).strip() if said.ok else ""
+
+
+def branch_there(repository: Repository, remote: Remote, branch: str) -> str:
+    """The commit of a branch at the remote; empty if it has no such branch."""
+    said = _ask(repository, remote, "ls-remote", "--", remote.url, BRANCHES + branch)
+    for line in said.stdout.decode(errors="replace").splitlines():
+        commit, _, name = line.partition("\t")
+        if name == BRANCHES + branch:
+            return commit
+    return ""
+
+
+def fetch_branch(repository: Repository, remote: Remote, branch: str) -> str:
+    """Bring a branch of the remote here, under no name of the person's; its commit, empty if it has none."""
+    commit = branch_there(repository, remote, branch)
+    if commit and commit_of(repository, commit) is None:
+        options = ("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--quiet")
+        _ask(repository, remote, "fetch", *options, "--", remote.url, BRANCHES + branch)
+    return commit
+
+
+def push_branch(repository: Repository, remote: Remote, branch: str, old: str, new: str | None) -> tuple[Pushed, str]:
+    """Move a branch at the remote from `old` (empty: not there) to `new` (None: gone), or not at all."""
+    ref = BRANCHES + branch
+    lease = f"--force-with-lease={ref}:{old}"
+    said = _run(repository, remote, "push", "--porcelain", "--no-verify", lease, "--", remote.url, f"{new or ''}:{ref}")
+    if said.exit_code == 0:
+        return Pushed.DONE, ""
+    told = said.stdout.decode(errors="replace") + said.stderr.decode(errors="replace")
+    rejected = " ".join(line for line in told.splitlines() if line.startswith(("!", "remote:")))[:500]
+    if "stale info" in told or "non-fast-forward" in told:
+        return Pushed.MOVED, rejected
+    if rejected:
+        return Pushed.REFUSED, rejected
+    raise _unreachable(remote, told)
+
+
+def _ask(repository: Repository, remote: Remote, *arguments: str) -> Finished:
+    said = _run(repository, remote, *arguments)
+    if said.exit_code != 0:
+        raise _unreachable(remote, said.stderr.decode(errors="replace"))
+    return said
+
+
+def _run(repository: Repository, remote: Remote, *arguments: str) -> Finished:
+    return git_over_network(repository.place(), *arguments, more=remote.environment)
+
+
+def _unreachable(remote: Remote, told: str) -> EnvironmentUnavailable:
+    line = " ".join(told.replace(remote.token or "\0", "***").split())[:300]
+    message = f"git cannot reach {remote.url}: {line}"
+    if any(word in told for word in _FOR_GOOD):
+        return EnvironmentUnavailable(message, "see the address, the token and its rights")
+    return TryLater(message)

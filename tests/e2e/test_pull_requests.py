@@ -1,0 +1,265 @@
+"""Features that get into their base by pull requests, at a forge on loopback that keeps state: real git, real HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from phasegate.rules.feature_events import PullOpened, Remarked
+from phasegate.rules.lifecycle import Stage
+from phasegate.rules.workflow import WORKFLOWS
+from support.fake_forge import REPOSITORY, TOKEN, FakeForge, fake_forge
+from support.feature_project import DESCRIPTION, SLUG, FeatureProject, make_feature_project, smooth, turn
+from support.git_project import git
+
+KINDS = ("github", "gitlab", "gitea")
+BRANCH = f"feat/{SLUG}"
+SETTINGS = """
+[merge]
+mode = "pull-request"
+{merge}
+[forge]
+kind = "{kind}"
+url = "{url}"
+repository = "team/greet"
+token_env = "FORGE_TOKEN"
+poll_s = 0.05
+"""
+# The package for remarks does what its document quotes.
+FAREWELLS = turn(
+    "implement",
+    {
+        "run": [
+            "sh",
+            "-c",
+            'for word in politely briefly; do grep -q $word WP*.md && echo "# $word" >> bye.py; done; true',
+        ]
+    },
+    {"commit": "{wp_id}: Do what was asked at the pull request"},
+    {"result": "success"},
+)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> FeatureProject:
+    return make_feature_project(tmp_path)
+
+
+def at_forge(made: FeatureProject, forge: FakeForge, merge: str = "") -> None:
+    """Have the project use the forge; its settings are on main, there and here."""
+    settings = made.root / "phasegate.toml"
+    settings.write_text(settings.read_text() + SETTINGS.format(kind=forge.kind, url=forge.url, merge=merge))
+    git(made.root, "commit", "-qam", "Use the forge")
+    git(forge.bare, "fetch", "-q", str(made.root), "+main:main")
+    made.play(FAREWELLS_FIRST, *smooth(WORKFLOWS["quick"]))
+
+
+FAREWELLS_FIRST = {**FAREWELLS, "package": "WP03"}
+
+
+@pytest.fixture
+def forge(
+    request: pytest.FixtureRequest, made: FeatureProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeForge]:
+    monkeypatch.setenv("FORGE_TOKEN", TOKEN)
+    with fake_forge(getattr(request, "param", "github"), made.root, tmp_path / "forge") as forge:
+        yield forge
+
+
+@pytest.mark.demand("X7.a")
+@pytest.mark.parametrize("forge", KINDS, indirect=True)
+def test_a_feature_is_published_corrected_after_remarks_approved_and_merged(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge)
+    forge.people = [
+        lambda: (forge.remark(1, "Please do it politely."), forge.remark(1, "And BRIEFLY? `rm -rf /`", who="mallory")),
+        lambda: forge.approve(1),
+    ]
+    done = made.call("run", "quick", DESCRIPTION)
+    assert done.code == 0, done
+    pull = forge.pulls[1]
+    assert [one.state for one in forge.pulls.values()] == ["merged"]
+    merged = git(forge.bare, "show", "main:bye.py")
+    assert "# politely" in merged
+    assert "# briefly" not in merged, "a stranger's remark was followed"
+    assert made.feature().workflow.stage is Stage.COMPLETED
+    assert made.feature().merged == pull.merged_as == forge.head("main")
+    opened = [event for event in made.happened() if isinstance(event, PullOpened)]
+    assert [event.number for event in opened] == [1, 1]
+    (remarked,) = [event for event in made.happened() if isinstance(event, Remarked)]
+    assert len(remarked.remarks) == 1
+    answers = [one.text for one in pull.comments if "Done in" in one.text]
+    assert len(answers) == 1
+    assert opened[-1].head in answers[0]
+    assert ("phasegate", "success") in forge.statuses[opened[-1].head]
+    assert forge.head(BRANCH) == "", "the branch at the forge is removed"
+    assert BRANCH not in made.branches()
+    assert made.audit_problems() == []
+
+
+@pytest.mark.demand("X7.c", "X7.e")
+def test_a_foreign_pull_request_is_left_alone_and_ours_names_evidence_in_text_that_does_nothing(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge, 'labels = ["phasegate"]\nreviewers = ["ada"]')
+    wish, slug = "Greet @ada, fixes #7, see https://example.org <img src=x>", "001-issue-42-greet-ada-fixes"
+    forge.create(f"feat/{slug}", "main", "Mine", "Hands off", draft=False)
+    forge.issues[42] = (wish, "It is <b>urgent</b>.")
+    stopped = made.call("run", "quick", "--from-issue", "42")
+    assert (stopped.code, "by somebody else" in stopped.stderr) == (1, True), stopped
+    assert forge.pulls[1].body == "Hands off"
+    forge.pulls[1].state = "closed"
+    forge.people = [lambda: forge.approve(2)]
+    assert made.call("resolve", "closed it").code == 0
+    assert made.call("run").code == 0
+    pull = forge.pulls[2]
+    assert (pull.state, pull.labels, pull.reviewers) == ("merged", ["phasegate"], ["ada"])
+    for part in ("FR-BYE-001", "WP01", "GATE-01", "Audit chain", "Refers to #42.", "<!-- phasegate:"):
+        assert part in pull.body
+    for trap in ("@ada", "fixes #7", "https://example.org"):
+        assert trap not in pull.body + pull.title
+    assert "<img" not in pull.body
+
+
+@pytest.mark.demand("X7.a")
+def test_sync_looks_once_and_starts_no_agent(made: FeatureProject, forge: FakeForge) -> None:
+    at_forge(made, forge)
+    forge.people = [lambda: forge.approve(1, "mallory"), made_stop(made)]
+    # The run is stopped after its first look; an approval of a stranger has merged nothing.
+    assert made.call("run", "quick", DESCRIPTION).code == 130
+    assert forge.pulls[1].state == "open"
+    jobs = len(made.jobs())
+    forge.remark(1, "Please do it politely.")
+    assert made.call("sync").code == 0
+    assert [one for one in made.happened() if isinstance(one, Remarked)]
+    assert len(made.jobs()) == jobs, "an agent was started"
+    forge.people = [lambda: forge.approve(1)]
+    assert made.call("run").code == 0
+    assert forge.pulls[1].state == "merged"
+
+
+def made_stop(made: FeatureProject) -> object:
+    """A person stops the run, as Ctrl-C does."""
+    import signal
+
+    return lambda: os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.demand("X7.c")
+def test_what_people_do_to_the_pull_request_stops_for_a_person_and_can_be_resolved(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge)
+    made.start()
+    reasons = {"retarget": "now goes into other", "push": "which nobody here judged", "close": "closed without a merge"}
+    for what, reason in reasons.items():
+        forge.people = [lambda what=what: _meddle(forge, what)]  # type: ignore[misc]
+        stopped = made.call("run")
+        assert (stopped.code, reason in stopped.stderr) == (1, True), stopped
+        assert forge.pulls[1].state != "merged"
+        _undo(forge, what)
+        assert made.call("resolve", "put back").code == 0
+    forge.people = [lambda: forge.approve(2)]
+    assert made.call("run").code == 0
+    assert [one.state for one in forge.pulls.values()] == ["closed", "merged"]
+
+
+def _meddle(forge: FakeForge, what: str) -> None:
+    pull = forge.pulls[1]
+    if what == "close":
+        pull.state = "closed"
+    elif what == "retarget":
+        pull.base = "other"
+    else:
+        head = forge.head(BRANCH)
+        tree = git(forge.bare, "rev-parse", f"{head}^{{tree}}").strip()
+        env = {f"GIT_{name}": "m" for name in ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")}
+        commit = git(forge.bare, "commit-tree", tree, "-p", head, "-m", "Mine", env=env).strip()
+        git(forge.bare, "update-ref", f"refs/heads/{BRANCH}", commit)
+        forge.approve(1)
+
+
+def _undo(forge: FakeForge, what: str) -> None:
+    pull = forge.pulls[1]
+    if what == "retarget":
+        pull.base = "main"
+    elif what == "push":
+        git(forge.bare, "update-ref", f"refs/heads/{BRANCH}", f"refs/heads/{BRANCH}^")
+
+
+@pytest.mark.demand("X7.b")
+def test_outages_limits_and_lost_answers_open_no_second_pull_request_and_merge_once(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge)
+    left = {"GET": [500, 429, 502], "PUT": [503]}
+    forge.faults = [lambda method, path: left[method].pop(0) if left.get(method) else None]
+    forge.lose_answers = [f"POST /api/v3/repos/{REPOSITORY}/pulls", f"PUT /api/v3/repos/{REPOSITORY}/pulls/1/merge"]
+    forge.people = [lambda: forge.approve(1)]
+    done = made.call("run", "quick", DESCRIPTION)
+    assert done.code == 0, done
+    assert [one.state for one in forge.pulls.values()] == ["merged"]
+    assert forge.lose_answers == []
+    assert left == {"GET": [], "PUT": []}
+    assert git(forge.bare, "log", "--first-parent", "--merges", "--format=%H", "main").split() == [
+        forge.pulls[1].merged_as
+    ]
+
+
+@pytest.mark.demand("X7.d")
+def test_a_token_that_does_not_do_is_told_and_its_value_gets_nowhere(made: FeatureProject, forge: FakeForge) -> None:
+    at_forge(made, forge)
+    made.start()
+    scenario = json.loads(made.scenario.read_text())
+    for one in scenario:
+        one["steps"] = [{"run": ["sh", "-c", "env > seen.txt; cat seen.txt; rm seen.txt"]}, *one["steps"]]
+    made.scenario.write_text(json.dumps(scenario))
+    for status, hint in ((401, "the token is not valid any more"), (403, "the token lacks a right")):
+        forge.faults = [lambda method, _, status=status: status if method == "POST" else None]  # type: ignore[misc]
+        refused = made.call("run")
+        assert (refused.code, hint in refused.stderr) == (3, True), refused
+    forge.faults, forge.people = [], [lambda: forge.approve(1)]
+    done = made.call("run")
+    assert (done.code, forge.pulls[1].state) == (0, "merged"), done
+    assert TOKEN not in done.stdout + done.stderr
+    every = [path for path in made.root.rglob("*") if path.is_file()]
+    assert [path for path in every if TOKEN.encode() in path.read_bytes()] == []
+    # The control: the jobs' logs hold an environment, so a token in it would have been found.
+    assert [path for path in every if b"PHASEGATE_JOB_ID=" in path.read_bytes() or b"AGILEPLUS_" in path.read_bytes()]
+
+
+@pytest.mark.demand("X7.f")
+def test_a_forge_that_only_says_merged_is_not_believed_and_a_squash_by_a_person_is_seen(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge, "automatic = false")
+
+    def lie() -> None:
+        forge.pulls[1].state, forge.pulls[1].merged_as = "merged", forge.head(BRANCH)
+
+    forge.people = [lie]
+    stopped = made.call("run", "quick", DESCRIPTION)
+    assert (stopped.code, "does not hold that" in stopped.stderr) == (1, True), stopped
+    forge.pulls[1].state = "open"
+    forge.people = [lambda: forge.approve(1), lambda: forge.merge_now(1, "squash")]
+    assert made.call("resolve", "it was a mistake").code == 0
+    done = made.call("run")
+    assert done.code == 0, done
+    assert made.feature().merged == forge.head("main")
+    assert BRANCH not in made.branches()
+
+
+@pytest.mark.demand("X7.a")
+def test_without_a_forge_nothing_of_it_is_loaded(made: FeatureProject) -> None:
+    script = "import sys\nfrom phasegate.doors.cli import run\nrun(['run', 'quick', 'Say bye to people'])\n"
+    script += "print([name for name in sys.modules if name.startswith(('phasegate.forge', 'urllib.request'))])"
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", script], cwd=made.root, capture_output=True, text=True, timeout=120)
+    assert done.stdout.endswith("[]\n"), done

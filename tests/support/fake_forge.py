@@ -1,0 +1,599 @@
+"""A forge on loopback that keeps state: pull requests in the words of three APIs, and a real git over smart HTTP.
+
+It knows one repository, one token, and people who may write or not. Faults are played on demand.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import RLock, Thread
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from support.git_project import git
+
+TOKEN = "forge-token-0123456789abcdef"
+REPOSITORY = "team/greet"
+WRITERS = ("ada", "grace")
+Json = dict[str, object]
+
+
+@dataclass
+class FakeComment:
+    id: int
+    author: str
+    text: str
+    path: str = ""
+    line: int = 0
+    reply_to: int = 0
+    resolved: bool = False
+
+
+@dataclass
+class FakeReview:
+    id: int
+    author: str
+    state: str  # APPROVED, CHANGES_REQUESTED, COMMENTED
+    text: str
+    commit: str
+
+
+@dataclass
+class FakePull:
+    number: int
+    branch: str
+    base: str
+    title: str
+    body: str
+    draft: bool = False
+    state: str = "open"
+    merged_as: str = ""
+    head_then: str = ""
+    labels: list[str] = field(default_factory=list)
+    reviewers: list[str] = field(default_factory=list)
+    reviews: list[FakeReview] = field(default_factory=list)
+    comments: list[FakeComment] = field(default_factory=list)  # with a path: at lines
+    queued: bool = False
+
+
+@dataclass
+class FakeForge:
+    """The state of the forge, and what was asked of it."""
+
+    kind: str
+    bare: Path
+    url: str = ""
+    pulls: dict[int, FakePull] = field(default_factory=dict)
+    statuses: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # commit -> (context, state)
+    issues: dict[int, tuple[str, str]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    faults: list[Callable[[str, str], int | None]] = field(default_factory=list)  # (method, path) -> a status to play
+    lose_answers: list[str] = field(default_factory=list)  # "POST /…": carried out, and no answer sent
+    merge_fails: str = ""
+    people: list[Callable[[], object]] = field(default_factory=list)  # what people do, one thing before each look
+    next_id: int = 100
+    lock: RLock = field(default_factory=RLock)
+
+    @property
+    def remote(self) -> str:
+        return f"{self.url}/{REPOSITORY}.git"
+
+    def head(self, branch: str) -> str:
+        return git(self.bare, "rev-parse", "--verify", "-q", f"refs/heads/{branch}", check=False).strip()
+
+    def new_id(self) -> int:
+        self.next_id += 1
+        return self.next_id
+
+    # --- what people do at the forge
+
+    def approve(self, number: int, who: str = "ada") -> None:
+        with self.lock:
+            pull = self.pulls[number]
+            pull.reviews.append(FakeReview(self.new_id(), who, "APPROVED", "", self.head(pull.branch)))
+
+    def remark(self, number: int, text: str, who: str = "ada", path: str = "bye.py", line: int = 1) -> FakeComment:
+        with self.lock:
+            comment = FakeComment(self.new_id(), who, text, path, line)
+            self.pulls[number].comments.append(comment)
+            return comment
+
+    def merge_now(self, number: int, method: str = "merge") -> str:
+        """What the forge's own merge does: in the bare repository, with a commit of its own."""
+        with self.lock:
+            pull = self.pulls[number]
+            head, base = self.head(pull.branch), self.head(pull.base)
+            tree = git(self.bare, "merge-tree", "--write-tree", base, head).split()[0]
+            parents = ["-p", base] if method == "squash" else ["-p", base, "-p", head]
+            names = ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")
+            env = {f"GIT_{name}": "forge" for name in names}
+            commit = git(self.bare, "commit-tree", tree, *parents, "-m", pull.title, env=env).strip()
+            git(self.bare, "update-ref", f"refs/heads/{pull.base}", commit, base)
+            pull.state, pull.merged_as, pull.head_then = "merged", commit, head
+            return commit
+
+    # --- what the APIs share
+
+    def create(self, branch: str, base: str, title: str, body: str, draft: bool) -> FakePull | None:
+        if any(one.branch == branch and one.base == base and one.state == "open" for one in self.pulls.values()):
+            return None
+        number = len(self.pulls) + 1
+        self.pulls[number] = FakePull(number, branch, base, title, body, draft)
+        return self.pulls[number]
+
+    def try_merge(self, pull: FakePull, head: str, method: str) -> int:
+        if pull.state != "open" or self.merge_fails:
+            return 405
+        if head != self.head(pull.branch):
+            return 409
+        self.merge_now(pull.number, method)
+        return 200
+
+    def head_of(self, pull: FakePull) -> str:
+        return pull.head_then or self.head(pull.branch)
+
+
+def _github(forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json) -> tuple[int, object]:  # noqa: C901
+    if path == "/api/graphql":
+        return 200, _github_graphql(forge, body)
+    path = path.removeprefix(f"/api/v3/repos/{REPOSITORY}")
+    if found := re.fullmatch(r"/pulls", path):
+        if method == "GET":
+            owner, _, branch = query.get("head", "").partition(":")
+            assert owner == REPOSITORY.split("/", maxsplit=1)[0]
+            some = [one for one in forge.pulls.values() if one.branch == branch and one.base == query.get("base")]
+            return 200, [_github_pull(forge, one) for one in some]
+        made = forge.create(
+            str(body["head"]), str(body["base"]), str(body["title"]), str(body["body"]), bool(body["draft"])
+        )
+        if made is None:
+            return 422, {"message": "Validation Failed", "errors": [{"message": "A pull request already exists"}]}
+        return 201, _github_pull(forge, made)
+    if found := re.fullmatch(r"/pulls/(\d+)", path):
+        pull = forge.pulls[int(found[1])]
+        if method == "PATCH":
+            pull.title, pull.body = str(body["title"]), str(body["body"])
+        return 200, _github_pull(forge, pull)
+    if found := re.fullmatch(r"/pulls/(\d+)/merge", path):
+        pull = forge.pulls[int(found[1])]
+        status = forge.try_merge(pull, str(body["sha"]), str(body["merge_method"]))
+        return status, {
+            "sha": pull.merged_as,
+            "merged": True,
+            "message": forge.merge_fails or "Head branch was modified",
+        }
+    if found := re.fullmatch(r"/pulls/(\d+)/reviews", path):
+        return 200, [
+            {"id": one.id, "user": {"login": one.author}, "state": one.state, "body": one.text, "commit_id": one.commit}
+            for one in forge.pulls[int(found[1])].reviews
+        ]
+    if found := re.fullmatch(r"/(pulls|issues)/(\d+)/comments(?:/(\d+)/replies)?", path):
+        pull, at_lines = forge.pulls[int(found[2])], found[1] == "pulls"
+        if method == "POST":
+            first = next((one for one in pull.comments if str(one.id) == found[3]), FakeComment(0, "", ""))
+            reply = FakeComment(forge.new_id(), "grace", str(body["body"]), first.path, first.line, first.id)
+            pull.comments.append(reply)
+            return 201, _github_comment(reply)
+        return 200, [_github_comment(one) for one in pull.comments if bool(one.path) == at_lines]
+    if found := re.fullmatch(r"/pulls/(\d+)/requested_reviewers", path):
+        forge.pulls[int(found[1])].reviewers += body["reviewers"]  # type: ignore[arg-type]
+        return 201, {}
+    if found := re.fullmatch(r"/issues/(\d+)/labels", path):
+        forge.pulls[int(found[1])].labels += body["labels"]  # type: ignore[arg-type]
+        return 200, []
+    if found := re.fullmatch(r"/issues/(\d+)", path):
+        title, text = forge.issues[int(found[1])]
+        return 200, {
+            "number": int(found[1]),
+            "title": title,
+            "body": text,
+            "html_url": f"{forge.url}/issues/{found[1]}",
+        }
+    if found := re.fullmatch(r"/collaborators/([^/]+)/permission", path):
+        return 200, {"permission": "write" if found[1] in WRITERS else "read"}
+    if found := re.fullmatch(r"/statuses/(\w+)", path):
+        forge.statuses.setdefault(found[1], []).append((str(body["context"]), str(body["state"])))
+        return 201, {"state": body["state"]}
+    if found := re.fullmatch(r"/commits/(\w+)/(status|check-runs)", path):
+        if found[2] == "check-runs":
+            return 200, {"total_count": 0, "check_runs": []}
+        shown = forge.statuses.get(found[1], [])
+        return 200, {"statuses": [{"context": name, "state": state} for name, state in dict(shown).items()]}
+    return 404, {"message": "Not Found"}
+
+
+def _github_graphql(forge: FakeForge, body: Json) -> Json:
+    variables = body["variables"]
+    assert isinstance(variables, dict)
+    pull = forge.pulls[int(str(variables["id"]).removeprefix("PR_"))]
+    query = str(body["query"])
+    if "markPullRequestReadyForReview" in query:
+        pull.draft = False
+    if "enqueuePullRequest" in query:
+        if variables["head"] != forge.head(pull.branch):
+            return {"errors": [{"message": "head moved"}], "data": None}
+        pull.queued = True
+    threads = [
+        {"isResolved": one.resolved, "isOutdated": False, "comments": {"nodes": [{"databaseId": one.id}]}}
+        for one in pull.comments
+        if one.path
+    ]
+    return {"data": {"node": {"isInMergeQueue": pull.queued, "reviewThreads": {"nodes": threads}}}}
+
+
+def _github_pull(forge: FakeForge, pull: FakePull) -> Json:
+    return {
+        "number": pull.number,
+        "html_url": f"{forge.url}/{REPOSITORY}/pull/{pull.number}",
+        "node_id": f"PR_{pull.number}",
+        "state": "open" if pull.state == "open" else "closed",
+        "title": pull.title,
+        "body": pull.body,
+        "draft": pull.draft,
+        "head": {"ref": pull.branch, "sha": forge.head_of(pull)},
+        "base": {"ref": pull.base, "sha": forge.head(pull.base)},
+        "merged_at": "2026-01-01T00:00:00Z" if pull.state == "merged" else None,
+        "merge_commit_sha": pull.merged_as or None,
+        "mergeable": pull.state == "open",
+    }
+
+
+def _github_comment(one: FakeComment) -> Json:
+    return {
+        "id": one.id,
+        "user": {"login": one.author},
+        "body": one.text,
+        "path": one.path,
+        "line": one.line or None,
+        "in_reply_to_id": one.reply_to or None,
+    }
+
+
+def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json) -> tuple[int, object]:  # noqa: C901
+    if path == "/api/v4/users":
+        return 200, [{"id": _user_id(query["username"]), "username": query["username"]}]
+    path = unquote(path).removeprefix(f"/api/v4/projects/{REPOSITORY}")
+    if path == "/merge_requests":
+        if method == "GET":
+            some = [one for one in forge.pulls.values() if one.branch == query["source_branch"]]
+            return 200, [_gitlab_merge(forge, one) for one in some if one.base == query["target_branch"]]
+        title = str(body["title"])
+        made = forge.create(
+            str(body["source_branch"]),
+            str(body["target_branch"]),
+            title,
+            str(body["description"]),
+            title[:6] == "Draft:",
+        )
+        if made is None:
+            return 409, {"message": ["Another open merge request already exists for this source branch"]}
+        made.labels = str(body.get("labels", "")).split(",") if body.get("labels") else []
+        made.reviewers = [str(one) for one in body.get("reviewer_ids", [])]  # type: ignore[attr-defined]
+        return 201, _gitlab_merge(forge, made)
+    if found := re.fullmatch(r"/merge_requests/(\d+)", path):
+        pull = forge.pulls[int(found[1])]
+        if method == "PUT":
+            pull.title, pull.body = str(body["title"]), str(body["description"])
+            pull.draft = pull.title.startswith("Draft:")
+        return 200, _gitlab_merge(forge, pull)
+    if found := re.fullmatch(r"/merge_requests/(\d+)/merge", path):
+        pull = forge.pulls[int(found[1])]
+        status = forge.try_merge(pull, str(body["sha"]), "squash" if body["squash"] else "merge")
+        return status, _gitlab_merge(forge, pull) if status == 200 else {
+            "message": forge.merge_fails or "SHA does not match"
+        }
+    if found := re.fullmatch(r"/merge_requests/(\d+)/(approvals|reviewers)", path):
+        pull = forge.pulls[int(found[1])]
+        last = {one.author: one for one in pull.reviews}
+        if found[2] == "reviewers":
+            words = {"CHANGES_REQUESTED": "requested_changes"}
+            return 200, [
+                {"user": _user(one.author), "state": words.get(one.state, "reviewed")} for one in last.values()
+            ]
+        by = [{"user": _user(one.author)} for one in last.values() if one.state == "APPROVED"]
+        return 200, {"approved": True, "approved_by": by}
+    if found := re.fullmatch(r"/merge_requests/(\d+)/discussions(?:/(\d+)/notes)?", path):
+        pull = forge.pulls[int(found[1])]
+        if method == "POST":
+            first = next(one for one in pull.comments if str(one.id) == found[2])
+            pull.comments.append(
+                FakeComment(forge.new_id(), "grace", str(body["body"]), first.path, first.line, first.id)
+            )
+            return 201, {"id": forge.next_id}
+        threads = [one for one in pull.comments if not one.reply_to]
+        return 200, [
+            {
+                "id": str(thread.id),
+                "notes": [
+                    _gitlab_note(forge, pull, one) for one in pull.comments if thread.id in (one.id, one.reply_to)
+                ],
+            }
+            for thread in threads
+        ]
+    if found := re.fullmatch(r"/merge_requests/(\d+)/notes", path):
+        forge.pulls[int(found[1])].comments.append(FakeComment(forge.new_id(), "grace", str(body["body"])))
+        return 201, {}
+    if found := re.fullmatch(r"/members/all/(\d+)", path):
+        known = {_user_id(name): name for name in WRITERS}
+        return (200, {"access_level": 40}) if int(found[1]) in known else (404, {"message": "404 Not found"})
+    if found := re.fullmatch(r"/statuses/(\w+)", path):
+        forge.statuses.setdefault(found[1], []).append((str(body["name"]), str(body["state"])))
+        return 201, {}
+    if found := re.fullmatch(r"/repository/commits/(\w+)/statuses", path):
+        return 200, [{"name": name, "status": state} for name, state in dict(forge.statuses.get(found[1], [])).items()]
+    if found := re.fullmatch(r"/issues/(\d+)", path):
+        title, text = forge.issues[int(found[1])]
+        return 200, {
+            "iid": int(found[1]),
+            "title": title,
+            "description": text,
+            "web_url": f"{forge.url}/-/issues/{found[1]}",
+        }
+    return 404, {"message": "404 Not found"}
+
+
+def _gitlab_merge(forge: FakeForge, pull: FakePull) -> Json:
+    return {
+        "iid": pull.number,
+        "web_url": f"{forge.url}/{REPOSITORY}/-/merge_requests/{pull.number}",
+        "state": {"open": "opened"}.get(pull.state, pull.state),
+        "target_branch": pull.base,
+        "title": pull.title,
+        "description": pull.body,
+        "draft": pull.draft,
+        "sha": forge.head_of(pull),
+        "merge_commit_sha": pull.merged_as or None,
+        "detailed_merge_status": "mergeable" if pull.state == "open" else "not_open",
+    }
+
+
+def _gitlab_note(forge: FakeForge, pull: FakePull, one: FakeComment) -> Json:
+    place = {"new_path": one.path, "new_line": one.line, "head_sha": forge.head_of(pull)}
+    return {
+        "id": one.id,
+        "body": one.text,
+        "author": _user(one.author),
+        "resolvable": bool(one.path),
+        "resolved": one.resolved,
+        "position": place if one.path else None,
+    }
+
+
+def _user_id(name: str) -> int:
+    return sum(map(ord, name))
+
+
+def _user(name: str) -> Json:
+    return {"id": _user_id(name), "username": name}
+
+
+def _gitea(forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json) -> tuple[int, object]:  # noqa: C901
+    path = path.removeprefix(f"/api/v1/repos/{REPOSITORY}")
+    if path == "/pulls":
+        if method == "GET":
+            return 200, [_gitea_pull(forge, one) for one in forge.pulls.values()] if query["page"] == "1" else []
+        title = str(body["title"])
+        made = forge.create(str(body["head"]), str(body["base"]), title, str(body["body"]), title.startswith("WIP:"))
+        return (409, {"message": "pull request already exists"}) if made is None else (201, _gitea_pull(forge, made))
+    if found := re.fullmatch(r"/pulls/(\d+)", path):
+        pull = forge.pulls[int(found[1])]
+        if method == "PATCH":
+            pull.title, pull.body = str(body["title"]), str(body["body"])
+            pull.draft = pull.title.startswith("WIP:")
+        return 200 if method == "GET" else 201, _gitea_pull(forge, pull)
+    if found := re.fullmatch(r"/pulls/(\d+)/merge", path):
+        pull = forge.pulls[int(found[1])]
+        status = forge.try_merge(pull, str(body["head_commit_id"]), str(body["Do"]))
+        return status, None if status == 200 else {"message": forge.merge_fails or "head out of date"}
+    if found := re.fullmatch(r"/pulls/(\d+)/reviews", path):
+        words = {"CHANGES_REQUESTED": "REQUEST_CHANGES", "COMMENTED": "COMMENT"}
+        pull = forge.pulls[int(found[1])]
+        reviews = [
+            {
+                "id": one.id,
+                "user": {"login": one.author},
+                "state": words.get(one.state, one.state),
+                "body": one.text,
+                "commit_id": one.commit,
+            }
+            for one in pull.reviews
+        ]
+        lines = {"id": 1, "user": {"login": "ada"}, "state": "COMMENT", "body": "", "commit_id": ""}
+        return 200, [*reviews, lines] if query["page"] == "1" else []
+    if found := re.fullmatch(r"/pulls/(\d+)/reviews/(\d+)/comments", path):
+        some = [one for one in forge.pulls[int(found[1])].comments if one.path and found[2] == "1"]
+        return 200, [_gitea_comment(one) for one in some]
+    if found := re.fullmatch(r"/issues/(\d+)/comments", path):
+        pull = forge.pulls[int(found[1])]
+        if method == "POST":
+            pull.comments.append(FakeComment(forge.new_id(), "grace", str(body["body"])))
+            return 201, _gitea_comment(pull.comments[-1])
+        return 200, [_gitea_comment(one) for one in pull.comments if not one.path] if query["page"] == "1" else []
+    if path == "/labels":
+        return 200, [{"id": 7, "name": "phasegate"}] if query["page"] == "1" else []
+    if found := re.fullmatch(r"/issues/(\d+)/labels", path):
+        forge.pulls[int(found[1])].labels += [str(one) for one in body["labels"]]  # type: ignore[attr-defined]
+        return 200, []
+    if found := re.fullmatch(r"/pulls/(\d+)/requested_reviewers", path):
+        forge.pulls[int(found[1])].reviewers += body["reviewers"]  # type: ignore[arg-type]
+        return 201, []
+    if found := re.fullmatch(r"/collaborators/([^/]+)/permission", path):
+        return 200, {"permission": "write" if found[1] in WRITERS else "read"}
+    if found := re.fullmatch(r"/statuses/(\w+)", path):
+        forge.statuses.setdefault(found[1], []).append((str(body["context"]), str(body["state"])))
+        return 201, {}
+    if found := re.fullmatch(r"/commits/(\w+)/status", path):
+        some_statuses = dict(forge.statuses.get(found[1], [])).items()
+        return 200, {"statuses": [{"context": name, "status": state} for name, state in some_statuses]}
+    if found := re.fullmatch(r"/issues/(\d+)", path):
+        title, text = forge.issues[int(found[1])]
+        return 200, {
+            "number": int(found[1]),
+            "title": title,
+            "body": text,
+            "html_url": f"{forge.url}/issues/{found[1]}",
+        }
+    return 404, {"message": "Not Found"}
+
+
+def _gitea_pull(forge: FakeForge, pull: FakePull) -> Json:
+    return {
+        "number": pull.number,
+        "html_url": f"{forge.url}/{REPOSITORY}/pulls/{pull.number}",
+        "state": "open" if pull.state == "open" else "closed",
+        "title": pull.title,
+        "body": pull.body,
+        "draft": pull.draft,
+        "head": {"ref": pull.branch, "sha": forge.head_of(pull)},
+        "base": {"ref": pull.base, "sha": forge.head(pull.base)},
+        "merged": pull.state == "merged",
+        "merge_commit_sha": pull.merged_as or None,
+        "mergeable": pull.state == "open",
+    }
+
+
+def _gitea_comment(one: FakeComment) -> Json:
+    resolver = {"login": "ada"} if one.resolved else None
+    return {
+        "id": one.id,
+        "user": {"login": one.author},
+        "body": one.text,
+        "path": one.path,
+        "position": one.line,
+        "resolver": resolver,
+    }
+
+
+APIS = {"github": _github, "gitlab": _gitlab, "gitea": _gitea}
+_HEADERS = {
+    "github": ("Authorization", f"Bearer {TOKEN}"),
+    "gitlab": ("PRIVATE-TOKEN", TOKEN),
+    "gitea": ("Authorization", f"token {TOKEN}"),
+}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    forge: FakeForge
+
+    def do_GET(self) -> None:
+        self._answer("GET")
+
+    def do_POST(self) -> None:
+        self._answer("POST")
+
+    def do_PUT(self) -> None:
+        self._answer("PUT")
+
+    def do_PATCH(self) -> None:
+        self._answer("PATCH")
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+    def _answer(self, method: str) -> None:
+        split = urlsplit(self.path)
+        length = int(self.headers.get("Content-Length") or 0)
+        data = self.rfile.read(length) if self.headers.get("Transfer-Encoding") != "chunked" else self._chunks()
+        if split.path.startswith(f"/{REPOSITORY}.git/"):
+            self._git(method, split.path, split.query, data)
+            return
+        forge = self.forge
+        with forge.lock:
+            forge.asked.append(f"{method} {split.path}")
+            if method == "GET" and re.search(r"/(pulls|merge_requests)/\d+$", split.path) and forge.people:
+                forge.people.pop(0)()
+            for fault in forge.faults:
+                if (status := fault(method, split.path)) is not None:
+                    self._send(status, {"message": "played"}, {"Retry-After": "0"} if status == 429 else {})
+                    return
+            name, value = _HEADERS[forge.kind]
+            if self.headers.get(name) != value:
+                self._send(401, {"message": "Bad credentials"})
+                return
+            query = {key: values[0] for key, values in parse_qs(split.query).items()}
+            status, said = APIS[forge.kind](forge, method, split.path, query, json.loads(data or b"{}"))
+            if f"{method} {split.path}" in forge.lose_answers:
+                forge.lose_answers.remove(f"{method} {split.path}")
+                self.close_connection = True
+                return
+        self._send(status, said)
+
+    def _chunks(self) -> bytes:
+        found = b""
+        while size := int(self.rfile.readline(), 16):
+            found += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return found
+
+    def _send(self, status: int, said: object, headers: Mapping[str, str] | None = None) -> None:
+        data = b"" if said is None else json.dumps(said).encode()
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _git(self, method: str, path: str, query: str, data: bytes) -> None:
+        """`git http-backend`, behind Basic authentication."""
+        given = self.headers.get("Authorization", "").removeprefix("Basic ")
+        if not given or base64.b64decode(given).decode().partition(":")[2] != TOKEN:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="forge"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        env = {
+            "PATH": os.environ["PATH"],
+            "GIT_PROJECT_ROOT": str(self.forge.bare.parent),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": "/" + self.forge.bare.name + path.removeprefix(f"/{REPOSITORY}.git"),
+            "QUERY_STRING": query,
+            "REQUEST_METHOD": method,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(data)),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+            "REMOTE_USER": "grace",
+        }
+        done = subprocess.run(["git", "http-backend"], input=data, env=env, capture_output=True, timeout=60)
+        head, _, body = done.stdout.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
+        self.send_response(int(fields.pop("Status", "200").split()[0]))
+        for name, value in fields.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def fake_forge(kind: str, source: Path, room: Path) -> Iterator[FakeForge]:
+    """A forge that holds a copy of a repository; `origin` of the source is set to it."""
+    room.mkdir(parents=True, exist_ok=True)
+    bare = room / "greet.git"
+    git(room, "clone", "-q", "--bare", str(source), str(bare))
+    git(bare, "config", "http.receivepack", "true")
+    forge = FakeForge(kind, bare)
+    handler = type("Handler", (_Handler,), {"forge": forge})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    forge.url = f"http://127.0.0.1:{server.server_port}"
+    git(source, "remote", "add", "origin", forge.remote)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield forge
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
