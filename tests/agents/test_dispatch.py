@@ -10,7 +10,7 @@ import pytest
 
 from phasegate.rules.work_package import State
 from support.dispatch_project import FEATURE, DispatchProject, make_project
-from support.real_agents import Subject, processes_tagged
+from support.real_agents import SUBJECTS, Subject, processes_tagged
 from support.standin import Fail, Say, Script, Shell, Standin, Write
 
 FORM = "src/login.ts"
@@ -88,3 +88,32 @@ def test_an_agent_that_says_it_is_done_and_did_nothing_is_not_believed(
     assert done.code == 1, done.stdout + done.stderr
     assert project.rows()["WP01"].state == State.BLOCKED
     assert FORM not in project.files_of(FEATURE)
+
+
+def test_a_contest_of_two_programs_takes_the_one_that_passes(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = Script((Write(FORM, "// TODO\n"), Say(result)), about="Implement work package WP01")
+    passes = Script((Write(FORM, TEXT), Say(result)), about="Implement work package WP01")
+    with Standin(fails) as claudes, Standin(REVIEW, passes) as codexs:
+        tables = {}
+        for name, kind, model in (("claude", "claude_code", claudes), ("codex", "codex", codexs)):
+            configured = SUBJECTS[kind].configured(model.url)
+            for variable, value in configured.env.items():
+                monkeypatch.setenv(variable, value)
+            command = f"command = {json.dumps(configured.command)}\n" if configured.command else ""
+            tables[name] = f'harness = "{kind}"\nenv = {json.dumps([*configured.env])}\ntimeout_s = 300\n{command}'
+        others = "".join(f"[agents.{name}]\n{table}" for name, table in tables.items())
+        roles = '[roles]\nimplement = "claude"\nreview = "codex"\n'
+        project = make_project(tmp_path, agent=f"{others}{roles}", run='contest = ["claude", "codex"]')
+        done = project.command("dispatch", "WP01", timeout_s=400)
+    assert done.code == 0, done.stdout + done.stderr
+    assert project.rows()["WP01"].state == State.DONE
+    assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
+    first, second = project.command("show", "WP01", "--json").json["package"]["attempts"]
+    assert (first["agent"], first["outcome"], first["taken"]) == ("claude", "failed: test", False)
+    assert (second["agent"], second["outcome"], second["taken"]) == ("codex", "passed the manifest", True)
+    assert project.git("show", f"{first['ref']}:{FORM}") == "// TODO"
+    assert first["tokens"] > 0
+    assert second["tokens"] > 0
+    assert project.audit_problems() == []

@@ -92,6 +92,22 @@ def test_a_reached_cap_stops_before_the_next_start_and_a_raised_one_lets_it_go_o
     assert project.audit_problems() == []
 
 
+@pytest.mark.demand("D10.b", "D10.c")
+def test_a_cap_holds_over_all_attempts_at_a_package_and_each_is_on_record_with_its_cost(tmp_path: Path) -> None:
+    project = project_of(tmp_path, OK, limits="run_cost_usd = 0.9")
+    set_limit(project, "max_retries = 0", "max_retries = 0\nattempts = 2")
+    report = project.dispatch()
+    assert report.state is State.BLOCKED
+    assert "1.00 of 0.9 USD" in report.reason
+    assert [call["phase"] for call in calls(project)] == ["implement", "implement"], "nobody was paid to compare them"
+    set_limit(project, "run_cost_usd = 0.9", "run_cost_usd = 9")
+    assert project.dispatch().state is State.DONE
+    assert [call["phase"] for call in calls(project)][2:] == ["review", "review"], "they are compared, not made again"
+    attempts = project.command("show", "WP01", "--json").json["package"]["attempts"]
+    assert [(one["number"], one["cost_usd"], one["tokens"]) for one in attempts] == [(1, 0.5, 123), (2, 0.5, 123)]
+    assert sorted(bool(one["ref"]) for one in attempts) == [False, True]
+
+
 @pytest.mark.demand("D10.b")
 def test_a_cap_that_stays_reached_stops_again_without_a_start(tmp_path: Path) -> None:
     project = project_of(tmp_path, OK, limits="run_cost_usd = 0.4")

@@ -9,6 +9,10 @@ import pytest
 
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.package_run import (
+    BY_AGENTS,
+    AttemptJudged,
+    AttemptsCompared,
+    AttemptTaken,
     Cleaned,
     End,
     Harvested,
@@ -33,6 +37,7 @@ from phasegate.rules.package_run import (
 from phasegate.rules.work_package import State
 
 Path = tuple[PackageHappened, ...]
+ENTRANTS, CONTEST = ("claude", "codex"), PackageLimits(2, 0, 1, 0, 0)
 SEEN = "2026-01-01T00:00:00.000Z"
 MOVES = {
     State.PLANNED: {State.DOING, State.BLOCKED},
@@ -48,7 +53,9 @@ def answers(run: Run) -> Iterator[PackageHappened]:
     yield from _foreign(run)
     yield from _job_events(run)
     if run.step is PackageStep.PREPARE:
-        yield PackagePrepared("base")
+        yield PackagePrepared("base", ENTRANTS if run.limits == CONTEST and not run.maker else ())
+    elif run.step in (PackageStep.JUDGE, PackageStep.COMPARE, PackageStep.TAKE):
+        yield from _contest_events(run)
     elif run.step is PackageStep.HARVEST:
         yield Harvested(f"commit-{run.round}")
         yield Harvested(violations=("src/secret.py is out of scope",))
@@ -65,9 +72,25 @@ def answers(run: Run) -> Iterator[PackageHappened]:
         yield PackageResolved("mended")
 
 
+def _contest_events(run: Run) -> Iterator[PackageHappened]:
+    """An attempt that passes, fails, strays, is empty, or was checked on another commit; every choice, and no other."""
+    for number in range(len(ENTRANTS) + 1):
+        harvested = Harvested(f"commit-{number}")
+        if run.step is PackageStep.JUDGE:
+            yield AttemptJudged(number, harvested, Validated(harvested.commit))
+            yield AttemptJudged(number, harvested, Validated(harvested.commit, ("test: 1 failed",)))
+            yield AttemptJudged(number, harvested, Validated("another-commit"))
+            yield AttemptJudged(number, Harvested(violations=("src/secret.py is out of scope",)), Validated(""))
+            yield AttemptJudged(number, Harvested())
+        elif run.step is PackageStep.COMPARE and not run.open_jobs:
+            yield AttemptsCompared(number)
+        else:
+            yield AttemptTaken(number)
+
+
 def _job_events(run: Run) -> Iterator[PackageHappened]:
     """A job of each that may start, and every end of each that is open, in whatever order they come."""
-    if run.step in (PackageStep.IMPLEMENT, PackageStep.REVIEW):
+    if run.step in BY_AGENTS:
         yield from (started(action) for action in decide(run))
     if run.step is PackageStep.REVIEW and not run.open_jobs:
         yield from (Reviewed(verdict, "findings") for verdict in Verdict)
@@ -82,7 +105,7 @@ def started(action: PackageAction) -> PackageJobStarted:
 def _foreign(run: Run) -> Iterator[PackageHappened]:
     yield from (PackageJobEnded("another-job", end) for end in End)
     yield from (PackageJobStarted("again", job.role, job.round, job.agent_index) for job in run.open_jobs)
-    yield from (PackageJobStarted("nobody's", role, run.round, run.limits.agents) for role in ("implement", "review"))
+    yield from (PackageJobStarted("nobody's", role, run.round, 7) for role in BY_AGENTS)
     yield Validated("another-commit")
 
 
@@ -112,6 +135,7 @@ def reachable(limits: PackageLimits) -> dict[Run, Path]:
         PackageLimits(2, 1, 2, 0, 0),
         PackageLimits(1, 0, 2, 1, 0),
         PackageLimits(3, 0, 1, 0, 2),
+        CONTEST,
     ],
     ids=str,
     scope="module",
@@ -132,6 +156,17 @@ def test_a_package_is_done_only_with_all_its_evidence_on_one_commit(states: dict
         assert validated == Validated(harvested.commit)
         assert Reviewed(Verdict.PASS, "findings") in review
         assert merged == PackageMerged("merge")
+
+
+def test_a_contest_takes_an_attempt_that_passed_whenever_there_is_one(states: dict[Run, Path]) -> None:
+    for run in states:
+        if run.step is PackageStep.TAKE:
+            best = next(one for one in run.attempts if one.number == run.best)
+            assert best.passed or not run.candidates
+            assert not best.out, "an attempt that came to nothing is never taken"
+        if run.step is PackageStep.COMPARE:
+            assert len(run.candidates) > 1
+    assert any(run.maker and run.state is State.DONE for run in states) == (next(iter(states)).limits == CONTEST)
 
 
 @pytest.mark.demand("D5.a", "D5.b", "D5.c", "D5.d")
@@ -181,8 +216,8 @@ def test_rounds_and_retries_stay_within_their_limits(states: dict[Run, Path]) ->
 def test_what_is_to_be_done_next_is_never_in_work_already(states: dict[Run, Path]) -> None:
     for run in states:
         busy = [job.agent_index for job in run.open_jobs]
-        assert len(set(busy)) == len(busy) <= run.limits.agents
-        if run.step in (PackageStep.IMPLEMENT, PackageStep.REVIEW):
+        assert len(set(busy)) == len(busy) <= max(run.limits.agents, len(run.entrants))
+        if run.step in BY_AGENTS:
             offered = [action.owed.agent_index for action in decide(run)]
             assert not set(offered) & set(busy)
             assert sorted(offered + busy) == [owed.agent_index for owed in run.owed]
@@ -190,9 +225,7 @@ def test_what_is_to_be_done_next_is_never_in_work_already(states: dict[Run, Path
 
 def test_a_round_ends_only_when_every_job_of_it_has(states: dict[Run, Path]) -> None:
     for run in states:
-        assert (
-            not run.open_jobs or run.step in (PackageStep.IMPLEMENT, PackageStep.REVIEW) or run.state is State.BLOCKED
-        )
+        assert not run.open_jobs or run.step in BY_AGENTS or run.state is State.BLOCKED
 
 
 @pytest.mark.demand("W5.a")
@@ -201,7 +234,7 @@ def test_jobs_that_nobody_saw_the_end_of_cost_no_try(states: dict[Run, Path]) ->
         after = run
         for job in run.open_jobs:
             after = apply(after, PackageJobEnded(job.job, End.LOST, "the dispatcher died", last_seen=SEEN))
-        if after.state is not State.BLOCKED:
+        if after.state is not State.BLOCKED and after.attempts == run.attempts:  # else it was lost too often
             uncounted = tuple(msgspec.structs.replace(owed, losses=0) for owed in after.owed)
             before = tuple(msgspec.structs.replace(owed, losses=0) for owed in run.owed)
             assert uncounted == before

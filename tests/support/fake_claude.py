@@ -47,7 +47,7 @@ def work(turn: dict[str, Any]) -> int:
         result = {"job_id": os.environ["AGILEPLUS_JOB_ID"], "wp_id": "WP01", "success": True, "status": "completed"}
         answer = f"```json\n{json.dumps(result)}\n```\n"
     else:
-        answer = "I have read it.\n\n<review>PASS</review>\n"
+        answer = "I have read it.\n\nBEST: A\n\n<review>PASS</review>\n"
     usage = {"input_tokens": turn.get("input", 100), "output_tokens": turn.get("output", 23)}
     say({"type": "assistant", "message": {"content": [{"type": "text", "text": answer}]}})
     say({**GOOD, "result": answer, "total_cost_usd": turn.get("cost", 0.5), "usage": usage})

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from phasegate.config.settings import Config, Paths
+from phasegate.config.settings import MOST_ATTEMPTS, Config, Paths
 from phasegate.rules.harnesses import ACP, COMMAND
 from phasegate.rules.telling_files import TITLES
 from phasegate.rules.workflow import NOUNS, WORKFLOWS, invalid_phases, is_printable
@@ -45,6 +45,7 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _checks(config)
     yield from _workflows(config)
     yield from _roles(config)
+    yield from _contest(config)
     yield from _phases(config)
     yield from _paths(config.paths)
 
@@ -113,6 +114,19 @@ def _roles(config: Config) -> Iterator[Problem]:
             yield Problem(("roles", role), f"unknown role `{role}`", suggestion(role, roles))
         elif agent not in config.agents:
             yield Problem(("roles", role), f"no agent `{agent}` is configured", suggestion(agent, config.agents))
+
+
+def _contest(config: Config) -> Iterator[Problem]:
+    for name in config.run.contest:
+        if name not in config.agents:
+            what = f"no agent `{name}` is configured"
+            yield Problem(("run", "contest"), what, suggestion(name, config.agents))
+    count = sum(config.agents[name].attempts for name in config.run.contest if name in config.agents)
+    if count > MOST_ATTEMPTS:
+        yield Problem(("run", "contest"), f"{count} attempts at a package are too many", f"at most {MOST_ATTEMPTS}")
+    if len(config.run.contest) == 1:
+        remedy = "name two or more agents, or set attempts in the table of the one"
+        yield Problem(("run", "contest"), "one agent alone is no contest", remedy)
 
 
 def _phases(config: Config) -> Iterator[Problem]:

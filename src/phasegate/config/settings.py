@@ -16,6 +16,8 @@ AtLeastOne = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 NotNegative = Annotated[int, Meta(ge=0, le=1_000)]
 Seconds = Annotated[float, Meta(gt=0, le=604_800)]  # a week
 Dollars = Annotated[float, Meta(gt=0, le=1_000_000_000)]
+MOST_ATTEMPTS = 8  # at one package
+Attempts = Annotated[int, Meta(ge=1, le=MOST_ATTEMPTS)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -63,6 +65,7 @@ class Agent(Settings, frozen=True):
     max_retries: NotNegative = 3
     template: TemplatePrefix | None = None  # None: from the harness
     num_agents: AtLeastOne = 1
+    attempts: Attempts = 1  # at each package, of which the best is taken
     env: tuple[VariableName, ...] = ()
     model: Text | None = None  # None: the program's own choice
     sign_in: bool = True  # whether the files of the person's sign-in are lent to its jobs
@@ -75,6 +78,7 @@ class Run(Settings, frozen=True):
     max_review_cycles: AtLeastOne = 5
     max_revisions: AtLeastOne = 3
     parallel: AtLeastOne = 2
+    contest: tuple[str, ...] = ()  # the agents that each try a package: the best attempt is taken
     sandbox: Sandbox = Sandbox.AUTO
     deliver_feature_folder: bool = True
     tool_litter: tuple[Text, ...] = LITTER  # a profile knows more

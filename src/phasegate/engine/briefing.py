@@ -77,6 +77,49 @@ def brief_package(
     )
 
 
+def brief_comparison(
+    place: Workplace, run: Run, errand: Errand, member: Member, job: str, folder: Path, start: str
+) -> Assigned:
+    """A new job that compares attempts at a package. Nothing in it tells who made them."""
+    lay_file(folder, place.document_name, place.document)
+    letters = ", ".join(run.candidates)
+    values = {
+        **_package_facts(place, run, errand, None, ""),
+        "JOB_ID": job,
+        "COUNT": str(len(run.candidates)),
+        "LETTERS": letters,
+    }
+    return Assigned(
+        job=job,
+        agent=member.name,
+        settings=member.settings,
+        feature=place.package.feature_slug,
+        work=place.package,
+        phase="review",
+        workflow_phase=errand.phase,
+        round=errand.round,
+        rounds=run.limits.rounds,
+        checkout=folder,
+        document=folder / place.document_name,
+        instructions=instructions("compare", values),
+        pieces=tuple(_pieces_to_compare(place, run, start, folder)),
+        paths=tuple(place.blobs_of(start)),
+    )
+
+
+def _pieces_to_compare(place: Workplace, run: Run, start: str, folder: Path) -> Iterator[Piece]:
+    yield Piece(PieceKind.TASKS, place.document_name, place.document)
+    for document in context_documents(place.project, place.package.feature_slug, start, folder):
+        yield Piece(PieceKind.ARTIFACT, document.name, document.text)
+    for name, one in run.candidates.items():
+        assert one.harvested is not None
+        assert one.validated is not None
+        diff = diff_text(place.project.repository, start, one.harvested.commit)
+        yield Piece(PieceKind.REVISED, f"change-{name}.diff", diff)
+        evidence = place.project.papers.get(one.validated.evidence).decode()
+        yield Piece(PieceKind.REVISED, f"evidence-{name}.md", evidence)
+
+
 def _package_facts(place: Workplace, run: Run, errand: Errand, share: Share | None, said: str) -> dict[str, str]:
     package = place.package
     notes = [*_why_asked(errand, run.findings, said)]

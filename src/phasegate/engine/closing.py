@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from phasegate.checks.evidence import Evidence
 from phasegate.checks.excerpt import listed
+from phasegate.config.settings import MOST_ATTEMPTS
 from phasegate.engine.briefing import CHANGELOG
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.lent_keys import lent_keys
@@ -121,7 +122,8 @@ def _checkouts(project: Project, slug: str, work: str) -> Iterator[Checkout]:
     """The checkouts of a piece of work: one, or one for each agent."""
     single = Assignment(slug, work)
     shares = (Assignment(slug, work, index) for index in range(MOST_AGENTS))
-    for assignment in (single, *shares):
+    attempts = (Assignment(slug, work, attempt=number) for number in range(MOST_ATTEMPTS))
+    for assignment in (single, *shares, *attempts):
         found = find_checkout(project.repository, assignment)
         if found is not None:
             yield found
@@ -129,6 +131,7 @@ def _checkouts(project: Project, slug: str, work: str) -> Iterator[Checkout]:
 
 def feature_branches(project: Project, slug: str, works: Iterable[str]) -> list[str]:
     """The branches of a feature that there are, its own last."""
-    names = [*(f"feat/{slug}-{work}" for work in works), f"feat/{slug}"]
+    tries = (Assignment(slug, work, attempt=number).branch for work in works for number in range(MOST_ATTEMPTS))
+    names = [*tries, *(f"feat/{slug}-{work}" for work in works), f"feat/{slug}"]
     refs = read_refs(project.repository, *(BRANCHES + name for name in names))
     return [name for name in names if BRANCHES + name in refs]

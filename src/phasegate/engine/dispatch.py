@@ -20,7 +20,7 @@ from phasegate.engine.notifying import tell_about_package
 from phasegate.engine.package_steps import PackageSteps
 from phasegate.engine.packages import PackageUnit, PlannedPackage, phase_of_packages, refuse_unready
 from phasegate.engine.project import Project
-from phasegate.engine.staffing import member_for
+from phasegate.engine.staffing import Member, member_for
 from phasegate.engine.unit_loop import UnitLoop
 from phasegate.engine.work_journal import Transition, WorkJournal
 from phasegate.engine.workplace import Workplace
@@ -110,24 +110,21 @@ def carry_package(
     name = f"{package.feature_slug}-{package.work_package_id}"
     with feature_lock(project.location.locks, name, f"dispatch {package.work_package_id}", project.now()):
         phase = phase_of_packages(desk.record, package.feature_slug)
-        settings = member_for(project, "implement", phase, desk.agent).settings
+        member = member_for(project, "implement", phase, desk.agent)
+        settings = member.settings
         place = Workplace(project, one, max(package.num_agents, settings.num_agents), phase)
         limits = PackageLimits(
             project.config.run.max_review_cycles, settings.max_retries, place.count, losses=MOST_LOSSES
         )
+        said = _said(desk, package.feature_slug)
+        steps = PackageSteps(place, said, _entrants(desk, member) if place.count == 1 else ())
         teller = _Teller(package.work_package_id, say, show)
         unit = PackageUnit(package, limits, phase)
         journal = WorkJournal(desk.record, project.clock, unit, teller.heard, teller.noted)
         journal.time_steps()
         teller.run = journal.state
         with journal.ended():
-            _carry(
-                desk,
-                journal,
-                UnitLoop(desk, journal, PackageSteps(place, _said(desk, package.feature_slug)), teller.at_work),
-                by,
-                notices,
-            )
+            _carry(desk, journal, UnitLoop(desk, journal, steps, teller.at_work), by, notices)
         return _report(one, journal.state)
 
 
@@ -157,6 +154,15 @@ def _carry(
                 loop.take_step()
         else:
             loop.take_step()
+
+
+def _entrants(desk: DriverDesk, member: Member) -> tuple[str, ...]:
+    """The agents that each try a whole package, one an attempt; none where one tries it once."""
+    config = desk.project.config
+    named = (member.name,) if desk.agent else config.run.contest or (member.name,)
+    agents = {member.name: member.settings, **config.agents}
+    entrants = tuple(name for name in named for _ in range(agents[name].attempts))
+    return entrants if len(entrants) > 1 else ()
 
 
 def _report(one: PlannedPackage, run: Run) -> PackageReport:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from phasegate.engine.packages import PlannedPackage, find_package, planned
-from phasegate.engine.views import PackageCard, features_of, package_cards, with_jobs
+from collections.abc import Iterator
+
+from phasegate.engine.packages import HAPPENED, PlannedPackage, find_package, planned, read_package_event
+from phasegate.engine.views import AttemptView, PackageCard, features_of, package_cards, with_jobs
 from phasegate.errors import ConfigError
 from phasegate.record.reader import Reader
 from phasegate.rules.dependencies import ready
+from phasegate.rules.package_run import (
+    AttemptJudged,
+    AttemptTaken,
+    End,
+    PackageHappened,
+    PackageJobEnded,
+    PackageJobStarted,
+    PackagePrepared,
+)
 from phasegate.rules.plan_view import PlanView, view_of
+from phasegate.rules.telling import attempt_outcome
 from phasegate.rules.work_package import State
 
 
@@ -38,7 +50,43 @@ def package_view(reader: Reader, wanted: str, feature: str | None) -> tuple[Pack
     card = next((card for card in planned_cards(reader, slug) if card.id == wanted), None)
     if card is None:
         raise ConfigError(f"there is no package {wanted} in {slug}", "load its plan again: phasegate plan load")
-    return with_jobs(reader, card._replace(plan=found.package)), found.document
+    card = card._replace(plan=found.package, attempts=attempts_of(reader, slug, wanted))
+    return with_jobs(reader, card), found.document
+
+
+def attempts_of(reader: Reader, feature: str, package: str) -> tuple[AttemptView, ...]:
+    """The attempts at a package, of its last contest; none where one agent did it alone."""
+    found: dict[int, AttemptView] = {}
+    attempt_of: dict[str, int] = {}  # by job
+    jobs = {job.id: job for job in reader.jobs(feature)}
+    is_open = passed = False  # what passed is kept over a blocker
+    for event in _events_of(reader, feature, package):
+        match event:
+            case PackagePrepared(_, entrants) if entrants and not passed:
+                found = {n: AttemptView(n + 1, who, "in work", False, "", "", 0, 0.0) for n, who in enumerate(entrants)}
+                is_open = True
+            case PackageJobStarted(job, "implement", _, number) if is_open and number in found:
+                attempt_of[job], one = number, found[number]
+                spent = (one.tokens + jobs[job].tokens, one.cost_usd + jobs[job].cost_usd)
+                found[number] = one._replace(tokens=spent[0], cost_usd=spent[1])
+            case PackageJobEnded(job, end, reason) if job in attempt_of and end is not End.DONE:
+                number = attempt_of[job]
+                found[number] = found[number]._replace(outcome=f"{end}: {reason}" if reason else str(end))
+            case AttemptJudged(number, harvested, validated):
+                passed = passed or (validated is not None and not validated.failures)
+                found[number] = found[number]._replace(outcome=attempt_outcome(event), commit=harvested.commit)
+            case AttemptTaken(taken, kept):
+                is_open = False
+                found = {n: one._replace(taken=n == taken, ref=kept.get(n, "")) for n, one in found.items()}
+    return tuple(found.values())
+
+
+def _events_of(reader: Reader, feature: str, package: str) -> Iterator[PackageHappened]:
+    for recorded in reader.events(feature):
+        if recorded.kind == HAPPENED:
+            name, event = read_package_event(recorded.payload)
+            if name == package:
+                yield event
 
 
 def _with_plan(card: PackageCard, plan: PlannedPackage | None, is_ready: bool) -> PackageCard:

@@ -62,7 +62,12 @@ def program_of(desk: Desk, agent: Agent) -> str | None:
 
 
 def member_for(
-    desk: Desk, role: str, phase: str, wanted: str | None = None, resting: Mapping[str, float] | None = None
+    desk: Desk,
+    role: str,
+    phase: str,
+    wanted: str | None = None,
+    resting: Mapping[str, float] | None = None,
+    made_by: tuple[str, ...] = (),
 ) -> Member:
     """The agent that serves a role in a phase, or an error that says how to get one.
 
@@ -70,7 +75,7 @@ def member_for(
     rests least is named.
     """
     agents = staff(desk)
-    name = serve(role, phase, desk.config.roles, tuple(agents), wanted)
+    name = serve(role, phase, desk.config.roles, tuple(agents), wanted, made_by)
     if isinstance(name, Refusal):
         raise ConfigError(name.reason, name.hint)
     until_s = resting or {}

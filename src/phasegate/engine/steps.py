@@ -57,13 +57,17 @@ class Did(NamedTuple, Generic[E]):
 class Errand(NamedTuple):
     """A run of an agent that is due."""
 
-    role: str  # plan, challenge, implement, review or archive
+    role: str  # plan, challenge, implement, compare, review or archive
     phase: str  # the key, such as 06-implementation
     round: int
     agent_index: int = 0
     retries: int = 0
     asked_again: bool = False
     reason: str = ""  # why the last try did not count
+    agent: str = ""  # who does it, whatever the roles say
+    is_attempt: bool = False  # of a contest: `agent_index` is its number
+    made_by: tuple[str, ...] = ()  # whose work is judged, if it is not that of the role
+    candidates: tuple[int, ...] = ()  # the attempts that are compared: A, B and so on
 
 
 class Steps(Protocol[S_contra, E]):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from phasegate.engine.feature_view import PhaseView, feature_view
 from phasegate.engine.job_log import Wait, log_lines, log_text
 from phasegate.engine.job_view import JobView, KeptFile, evidence_of, job_view
-from phasegate.engine.package_view import planned_cards
+from phasegate.engine.package_view import attempts_of, planned_cards
 from phasegate.engine.packages import beginnings
 from phasegate.engine.project import Project
 from phasegate.engine.views import PackageCard, with_jobs
@@ -86,7 +86,7 @@ def _only(
 
 def _package(reader: Reader, wanted: str, slug: str) -> Subject:
     card = next(card for card in planned_cards(reader, slug) if card.id == wanted)
-    card = with_jobs(reader, card)
+    card = with_jobs(reader, card._replace(attempts=attempts_of(reader, slug, wanted)))
     return Subject(slug, wanted, card.jobs or (), package=card)
 
 

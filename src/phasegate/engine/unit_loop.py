@@ -136,7 +136,8 @@ class UnitLoop(Generic[S, E]):
                 return None
         desk = self._desk
         resting = desk.record.resting(self._clock.time_s())
-        member = member_for(desk.project, errand.role, errand.phase, desk.agent, resting)
+        wanted = desk.agent or errand.agent or None
+        member = member_for(desk.project, errand.role, errand.phase, wanted, resting, errand.made_by)
         until_s = resting.get(member.name, 0.0)
         if until_s and self._told_until_s.get(member.name) != until_s:
             self._told_until_s[member.name] = until_s

@@ -45,6 +45,19 @@ BOARD = "board.json"  # in the user's state directory, while a board runs
 IN_WORK = ("DOING", "FOR_REVIEW")
 
 
+class AttemptView(NamedTuple):
+    """One attempt of a contest: who made it, what became of it, what it cost, and where it is kept."""
+
+    number: int
+    agent: str
+    outcome: str
+    taken: bool
+    commit: str  # empty where there is none
+    ref: str  # of one that was not taken
+    tokens: int
+    cost_usd: float
+
+
 class PackageCard(NamedTuple):
     """A work package as it stands."""
 
@@ -64,6 +77,7 @@ class PackageCard(NamedTuple):
     waits_for: tuple[str, ...] | None = None
     is_ready: bool | None = None
     plan: WorkPackage | None = None  # what was loaded
+    attempts: tuple[AttemptView, ...] | None = None  # of its contest, if there was one
 
 
 class PackagesOf(NamedTuple):

@@ -32,10 +32,16 @@ from phasegate.workspace.repository import person_at_work
 
 
 class Workplace:
-    """One package's place in the repository, for one dispatcher and `count` agents side by side."""
+    """One package's place in the repository, for one dispatcher and `count` agents side by side.
 
-    def __init__(self, project: Project, one: PlannedPackage, count: int, phase: str) -> None:
+    Each attempt of a contest has a place of its own, in which it is the only one.
+    """
+
+    def __init__(
+        self, project: Project, one: PlannedPackage, count: int, phase: str, attempt: int | None = None
+    ) -> None:
         self.project, self.count, self.phase = project, count, phase
+        self._one, self._attempt = one, attempt
         self.package, self.document = one.package, one.document
         self.blobs_of = lru_cache(maxsize=4)(lambda commit: blobs_of(project.repository, commit))
 
@@ -52,6 +58,11 @@ class Workplace:
         return lent_keys(self.project)
 
     @property
+    def name(self) -> str:
+        """As rooms of the package are named."""
+        return f"{self.package.feature_slug}-{self.package.work_package_id}"
+
+    @property
     def document_name(self) -> str:
         return f"{self.package.work_package_id}.md"
 
@@ -59,7 +70,11 @@ class Workplace:
 
     def assignment(self, index: int) -> Assignment:
         package = self.package
-        return Assignment(package.feature_slug, package.work_package_id, index if self.count > 1 else None)
+        shared = index if self.count > 1 else None
+        return Assignment(package.feature_slug, package.work_package_id, shared, self._attempt)
+
+    def of_attempt(self, number: int) -> Workplace:
+        return Workplace(self.project, self._one, 1, self.phase, number)
 
     def terms(self) -> Terms:
         signature, worktrees = self.signature(), self.project.worktrees
@@ -141,8 +156,8 @@ class Workplace:
 
     def paper_name(self, round_: int, kind: str = "") -> str:
         """Where a person finds what our checks found in a round, or of which kind the paper is."""
-        package = self.package
-        return f"evidence/{package.feature_slug}/{package.work_package_id}-{round_}{kind}.md"
+        package, attempt = self.package, "" if self._attempt is None else f"-try{self._attempt + 1}"
+        return f"evidence/{package.feature_slug}/{package.work_package_id}-{round_}{attempt}{kind}.md"
 
 
 def review_room(project: Project, name: str) -> Path:

@@ -4,6 +4,9 @@ Both are pure. The dispatcher carries the actions out, records the events, and a
 recorded events and asks again, too. Agents of one package work side by side: each owes its part, and is tried again and
 asked again by itself. No event of an agent leads to DONE: that takes a harvest within scope, a passed
 manifest, a PASS of the reviewer and a merge, in this order, in one round.
+
+In a contest several agents do the whole package, each in a checkout of its own. Each attempt is harvested and checked;
+the reviewer compares those that passed; the best one becomes the package's work and goes on as any other.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ class PackagePrepared(PackageEvent, frozen=True, tag="prepared"):
     """The package's branch and checkouts are there, from this commit of the feature's branch."""
 
     base: str
+    entrants: tuple[str, ...] = ()  # the agents of a contest, one an attempt; none: there is no contest
 
 
 class PackageJobStarted(PackageEvent, frozen=True, tag="job-started"):
@@ -91,6 +95,28 @@ class Validated(PackageEvent, frozen=True, tag="validated"):
     claims: str = ""  # the paper with what the agents said and is not so
 
 
+class AttemptJudged(PackageEvent, frozen=True, tag="attempt-judged"):
+    """What an attempt left, and what our checks found there; nothing to check is None."""
+
+    attempt: int
+    harvested: Harvested
+    validated: Validated | None = None
+
+
+class AttemptsCompared(PackageEvent, frozen=True, tag="attempts-compared"):
+    """The reviewer's choice among those that passed."""
+
+    best: int
+    findings: str = ""
+
+
+class AttemptTaken(PackageEvent, frozen=True, tag="attempt-taken"):
+    """An attempt's checkout and branch are the package's now; the others are kept under these refs, by attempt."""
+
+    attempt: int
+    kept: dict[int, str] = {}
+
+
 class Reviewed(PackageEvent, frozen=True, tag="reviewed"):
     verdict: Verdict
     findings: str = ""
@@ -123,6 +149,9 @@ PackageHappened = (
     | PackageJobEnded
     | Harvested
     | Validated
+    | AttemptJudged
+    | AttemptsCompared
+    | AttemptTaken
     | Reviewed
     | PackageMerged
     | PackageNotMerged
@@ -136,10 +165,16 @@ class PackageStep(StrEnum):
     IMPLEMENT = "implement"
     HARVEST = "harvest"
     VALIDATE = "validate"
+    JUDGE = "judge"  # an attempt of a contest: harvest and manifest
+    COMPARE = "compare"  # the attempts that passed
+    TAKE = "take"  # the best of them
     REVIEW = "review"
     MERGE = "merge"
     CLEAN = "clean"
     STOP = "stop"
+
+
+BY_AGENTS = (PackageStep.IMPLEMENT, PackageStep.COMPARE, PackageStep.REVIEW)
 
 
 class Owed(msgspec.Struct, frozen=True):
@@ -151,6 +186,34 @@ class Owed(msgspec.Struct, frozen=True):
     reason: str = ""
     pauses: int = 0  # for limits of the provider
     losses: int = 0
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One attempt of a contest, once its agent has ended."""
+
+    number: int
+    out: str = ""  # why it came to nothing
+    tasks: tuple[tuple[str, TaskStatus], ...] = ()  # as its agent reported them
+    harvested: Harvested | None = None
+    validated: Validated | None = None
+
+    @property
+    def is_judged(self) -> bool:
+        return bool(self.out) or self.harvested is not None
+
+    @property
+    def passed(self) -> bool:
+        """Within scope, something changed, and every check of the manifest holds."""
+        return self.validated is not None and not self.validated.failures
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """The lower, the nearer to work that counts: where none passed, the best goes on with its findings."""
+        if self.validated is not None:
+            return (0, len(self.validated.failures), self.number)
+        if self.harvested is None:
+            return (3, 0, self.number)
+        return (2 if self.harvested.violations or self.harvested.leaks else 1, 0, self.number)
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -172,11 +235,23 @@ class Run(msgspec.Struct, frozen=True):
     remediation: str = ""
     tasks: tuple[tuple[str, TaskStatus], ...] = ()  # the last status of each, as reported
     doubted: tuple[str, ...] = ()  # tasks that were FAILED in an answer of this round, whatever was said later
+    entrants: tuple[str, ...] = ()  # of a contest that is not decided
+    attempts: tuple[Attempt, ...] = ()  # of it, those that have ended, by number
+    best: int = -1  # the attempt that is to be taken
+    maker: str = ""  # the agent whose attempt was taken: later rounds are its own
 
     @property
     def last_round(self) -> int:
         """The one after which a person decides."""
         return self.rounds_before + self.limits.rounds
+
+    @property
+    def candidates(self) -> dict[str, Attempt]:
+        """The attempts that passed, by a letter that does not tell who made them: commits are in no order."""
+        passed = sorted(
+            (one for one in self.attempts if one.passed), key=lambda one: one.harvested.commit if one.harvested else ""
+        )
+        return {chr(ord("A") + index): one for index, one in enumerate(passed)}
 
 
 class PackageAction(msgspec.Struct, frozen=True):
@@ -189,7 +264,7 @@ class PackageAction(msgspec.Struct, frozen=True):
 
 def decide(run: Run) -> tuple[PackageAction, ...]:
     """What to do next. Several actions can be carried out side by side; none means that jobs are to be waited for."""
-    if run.step not in (PackageStep.IMPLEMENT, PackageStep.REVIEW):
+    if run.step not in BY_AGENTS:
         return (PackageAction(run.step, run.round),)
     busy = {job.agent_index for job in run.open_jobs}
     return tuple(PackageAction(run.step, run.round, owed) for owed in run.owed if owed.agent_index not in busy)
@@ -207,7 +282,7 @@ def apply(run: Run, event: PackageHappened) -> Run:  # noqa: C901 - one case an 
     """The run after one more event. An event that cannot happen now changes nothing: the journal may hold late ones."""
     match event:
         case PackagePrepared() if run.step is PackageStep.PREPARE:
-            return _to_work(msgspec.structs.replace(run, state=State.DOING))
+            return _prepared(run, event)
         case PackageJobStarted() if _is_owed(run, event):
             return msgspec.structs.replace(run, open_jobs=(*run.open_jobs, event))
         case PackageJobEnded() if job := next((job for job in run.open_jobs if job.job == event.job), None):
@@ -216,6 +291,13 @@ def apply(run: Run, event: PackageHappened) -> Run:  # noqa: C901 - one case an 
             return _after_harvest(run, event)
         case Validated() if run.step is PackageStep.VALIDATE and event.commit == run.commit:
             return _after_checks(run, event)
+        case AttemptJudged() if run.step is PackageStep.JUDGE and _is_open(run, event.attempt):
+            return _after_judging(run, event)
+        case AttemptsCompared() if run.step is PackageStep.COMPARE and not run.open_jobs:
+            found = any(one.number == event.best for one in run.candidates.values())
+            return msgspec.structs.replace(run, step=PackageStep.TAKE, best=event.best) if found else run
+        case AttemptTaken() if run.step is PackageStep.TAKE and event.attempt == run.best:
+            return _taken(run)
         case Reviewed() if run.step is PackageStep.REVIEW and not run.open_jobs:
             return _after_review(run, event)
         case PackageMerged() if run.step is PackageStep.MERGE:
@@ -225,15 +307,24 @@ def apply(run: Run, event: PackageHappened) -> Run:  # noqa: C901 - one case an 
         case Cleaned() if run.step is PackageStep.CLEAN:
             return msgspec.structs.replace(run, step=PackageStep.STOP)
         case PackageResolved() if run.state is State.BLOCKED:
-            kept = Run(limits=run.limits, findings=run.findings, commit=run.commit, tasks=run.tasks)
+            kept = Run(limits=run.limits, findings=run.findings, commit=run.commit, tasks=run.tasks, maker=run.maker)
+            if run.candidates:  # what passed is not made again: it is compared when the way is clear
+                kept = msgspec.structs.replace(kept, entrants=run.entrants, attempts=run.attempts)
             return msgspec.structs.replace(kept, round=run.round + 1, rounds_before=run.round)
         case _:
             return run
 
 
+def _prepared(run: Run, prepared: PackagePrepared) -> Run:
+    run = msgspec.structs.replace(run, state=State.DOING)
+    if run.attempts:
+        return _to_choice(run)
+    return _to_work(msgspec.structs.replace(run, entrants=prepared.entrants))
+
+
 def _to_work(run: Run) -> Run:
-    """A round begins: every agent of the package owes its part."""
-    owed = tuple(Owed(index) for index in range(run.limits.agents))
+    """A round begins: every agent of the package owes its part, or its attempt at the whole."""
+    owed = tuple(Owed(index) for index in range(len(run.entrants) or run.limits.agents))
     fresh = msgspec.structs.replace(run, state=State.DOING, step=PackageStep.IMPLEMENT, owed=owed, reason="")
     return msgspec.structs.replace(fresh, doubted=())
 
@@ -241,13 +332,13 @@ def _to_work(run: Run) -> Run:
 def _is_owed(run: Run, started: PackageJobStarted) -> bool:
     """Whether a job is for what an agent still owes and no other job is at."""
     wanted = {(str(action.step), action.owed.agent_index) for action in decide(run)}
-    return (started.role, started.agent_index) in wanted and started.role in (PackageStep.IMPLEMENT, PackageStep.REVIEW)
+    return (started.role, started.agent_index) in wanted and started.role in BY_AGENTS
 
 
 def _after_job(run: Run, job: PackageJobStarted, ended: PackageJobEnded) -> Run:
     """A job is closed; what it means counts only while its step lasts: a package that is blocked stays so."""
     run = msgspec.structs.replace(run, open_jobs=tuple(one for one in run.open_jobs if one is not job))
-    if ended.tasks:
+    if ended.tasks and not run.entrants:
         failed = (name for name, status in ended.tasks if status is TaskStatus.FAILED)
         doubted = tuple(dict.fromkeys((*run.doubted, *failed)))
         run = msgspec.structs.replace(run, tasks=tuple(dict((*run.tasks, *ended.tasks)).items()), doubted=doubted)
@@ -256,13 +347,13 @@ def _after_job(run: Run, job: PackageJobStarted, ended: PackageJobEnded) -> Run:
         return run
     match ended.end:
         case End.DONE:
-            return _delivered(run, owed)
+            return _delivered(run, owed, ended)
         case End.LOST if not ended.last_seen:
             return run
         case End.LOST if owed.losses < run.limits.losses:
             return _still_owed(run, msgspec.structs.replace(owed, losses=owed.losses + 1))
         case End.LOST:
-            return _blocked(run, *lost_too_often(owed.losses + 1, ended.reason))
+            return _given_up(run, owed, *lost_too_often(owed.losses + 1, ended.reason))
         case End.TRANSIENT if owed.retries < run.limits.retries:
             return _still_owed(run, msgspec.structs.replace(owed, retries=owed.retries + 1, reason=ended.reason))
         case End.LIMITED if owed.pauses < run.limits.pauses:
@@ -270,7 +361,7 @@ def _after_job(run: Run, job: PackageJobStarted, ended: PackageJobEnded) -> Run:
         case End.UNREADABLE if not owed.asked_again:
             return _still_owed(run, msgspec.structs.replace(owed, asked_again=True, reason=ended.reason))
         case _:
-            return _blocked(run, ended.reason or f"the agent ended as {ended.end}", ended.remediation)
+            return _given_up(run, owed, ended.reason or f"the agent ended as {ended.end}", ended.remediation)
 
 
 def lost_too_often(losses: int, why: str) -> tuple[str, str]:
@@ -284,12 +375,69 @@ def _still_owed(run: Run, again: Owed) -> Run:
     return msgspec.structs.replace(run, owed=owed)
 
 
-def _delivered(run: Run, delivered: Owed) -> Run:
+def _delivered(run: Run, delivered: Owed, ended: PackageJobEnded) -> Run:
     """An agent has answered. A reviewer's answer is judged by the event that follows, in the same recorded step."""
-    if run.step is PackageStep.REVIEW:
+    if run.step is not PackageStep.IMPLEMENT:
         return run
+    if run.entrants:
+        return _attempted(run, Attempt(delivered.agent_index, tasks=ended.tasks))
     owed = tuple(one for one in run.owed if one is not delivered)
     return msgspec.structs.replace(run, owed=owed, step=run.step if owed else PackageStep.HARVEST)
+
+
+def _given_up(run: Run, owed: Owed, reason: str, remediation: str) -> Run:
+    """An agent cannot deliver. That blocks the package, unless others are at the same task."""
+    if not run.entrants or run.step is not PackageStep.IMPLEMENT:
+        return _blocked(run, reason, remediation)
+    after = _attempted(run, Attempt(owed.agent_index, out=reason))
+    if after.owed or any(not one.out for one in after.attempts):
+        return after
+    return _blocked(msgspec.structs.replace(after, attempts=()), f"no attempt was made: {reason}", remediation)
+
+
+def _attempted(run: Run, attempt: Attempt) -> Run:
+    """An attempt has ended; when all have, what they left is judged."""
+    owed = tuple(one for one in run.owed if one.agent_index != attempt.number)
+    attempts = tuple(sorted((*run.attempts, attempt), key=lambda one: one.number))
+    return msgspec.structs.replace(run, owed=owed, attempts=attempts, step=run.step if owed else PackageStep.JUDGE)
+
+
+def next_attempt(run: Run) -> Attempt | None:
+    """The attempt that is to be judged next."""
+    return next((one for one in run.attempts if not one.is_judged), None)
+
+
+def _is_open(run: Run, number: int) -> bool:
+    return any(one.number == number and not one.is_judged for one in run.attempts)
+
+
+def _after_judging(run: Run, judged: AttemptJudged) -> Run:
+    harvested, validated = judged.harvested, judged.validated
+    strayed = harvested.violations or harvested.leaks
+    if strayed or validated is None or validated.commit != harvested.commit:
+        validated = None  # checks of another commit say nothing about this one
+    attempts = tuple(
+        msgspec.structs.replace(one, harvested=harvested, validated=validated) if one.number == judged.attempt else one
+        for one in run.attempts
+    )
+    run = msgspec.structs.replace(run, attempts=attempts)
+    return run if next_attempt(run) else _to_choice(run)
+
+
+def _to_choice(run: Run) -> Run:
+    """Several that passed are compared; of one, or of none, there is nothing to choose."""
+    if len(run.candidates) > 1:
+        return msgspec.structs.replace(run, step=PackageStep.COMPARE, owed=(Owed(),))
+    best = min(run.attempts, key=lambda one: one.rank)
+    return msgspec.structs.replace(run, step=PackageStep.TAKE, best=best.number)
+
+
+def _taken(run: Run) -> Run:
+    """The best attempt is the package's work now, and goes on as any other: from its harvest."""
+    best = next(one for one in run.attempts if one.number == run.best)
+    doubted = tuple(name for name, status in best.tasks if status is TaskStatus.FAILED)
+    run = msgspec.structs.replace(run, tasks=best.tasks, doubted=doubted, maker=run.entrants[run.best])
+    return msgspec.structs.replace(run, step=PackageStep.HARVEST, entrants=(), attempts=(), best=-1)
 
 
 def _after_harvest(run: Run, harvested: Harvested) -> Run:

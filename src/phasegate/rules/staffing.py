@@ -9,16 +9,24 @@ from phasegate.rules.phase import Work, phase_of
 
 # Who judges whose work. Where two agents are there, they are two.
 JUDGES = {"challenge": "plan", "review": "implement"}
+_SERVED_BY = {"compare": "review"}
 _HINT = "install one (see `phasegate agents`), or name it in phasegate.toml: [agents.NAME] with its harness"
 
 
 def serve(
-    role: str, phase: str, roles: Mapping[str, str], available: Sequence[str], wanted: str | None = None
+    role: str,
+    phase: str,
+    roles: Mapping[str, str],
+    available: Sequence[str],
+    wanted: str | None = None,
+    made_by: Sequence[str] = (),
 ) -> str | Refusal:
     """The agent for a role in a phase. `available` are those that can be started, in the person's order.
 
-    A phase's own entry names who does its work; who judges that work stays the one of the role.
+    A phase's own entry names who does its work; who judges that work stays the one of the role. `made_by` are those
+    whose work is to be judged, where that is known.
     """
+    role = _SERVED_BY.get(role, role)
     named = wanted or (roles.get(phase) if _is_the_work(role, phase) else None) or roles.get(role)
     if named is not None:
         if named in available:
@@ -28,8 +36,8 @@ def serve(
         return Refusal("no agent can be started", _HINT)
     if role not in JUDGES:
         return available[0]
-    judged = serve(JUDGES[role], phase, roles, available)
-    return next((name for name in available if name != judged), available[0])
+    judged = made_by or (serve(JUDGES[role], phase, roles, available),)
+    return next((name for name in available if name not in judged), available[0])
 
 
 def _is_the_work(role: str, phase: str) -> bool:

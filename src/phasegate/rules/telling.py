@@ -146,7 +146,19 @@ def _gate_line(before: Feature | None, after: Feature, found: str) -> str:
     return f"{gate_name(phase)} {GateOutcome.FAILED.upper()}: {reasons}"
 
 
-def tell_package(package: str, event: package_run.PackageHappened) -> str:
+def attempt_outcome(judged: package_run.AttemptJudged) -> str:
+    """What became of an attempt of a contest, in words."""
+    if judged.harvested.violations:
+        return f"violates the file scope: {'; '.join(judged.harvested.violations)}"
+    if judged.harvested.leaks:
+        return f"holds a key that was lent to it: {'; '.join(judged.harvested.leaks)}"
+    if judged.validated is None:
+        return "changed nothing"
+    names = ", ".join(failure.partition(":")[0] for failure in judged.validated.failures)
+    return f"failed: {names}" if names else "passed the manifest"
+
+
+def tell_package(package: str, event: package_run.PackageHappened) -> str:  # noqa: C901 - a table
     """What an event of a work package is to people."""
     match event:
         case package_run.PackageJobStarted(_, role, round_, _, agent):
@@ -161,6 +173,12 @@ def tell_package(package: str, event: package_run.PackageHappened) -> str:
         case package_run.Validated(_, failures):
             names = ", ".join(failure.partition(":")[0] for failure in failures)
             return f"{package}: manifest {'failed: ' + names if names else 'passed'}"
+        case package_run.AttemptJudged():
+            return f"{package}: attempt {event.attempt + 1} {_short(attempt_outcome(event))}"
+        case package_run.AttemptsCompared(best):
+            return f"{package}: attempt {best + 1} is the best, says the reviewer"
+        case package_run.AttemptTaken(attempt):
+            return f"{package}: attempt {attempt + 1} is taken"
         case package_run.Reviewed(verdict):
             return f"{package}: review says {verdict}"
         case package_run.PackageMerged(commit):

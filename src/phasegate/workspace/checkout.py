@@ -28,19 +28,23 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.|lock\b)){0,98}[A-Za-z0-
 
 
 class Assignment(NamedTuple):
-    """Which piece of work a checkout is for: a package, or another run of a feature. Each agent has its own."""
+    """Which piece of work a checkout is for: a package, or another run of a feature. Each agent has its own.
+
+    An attempt of a contest has a branch of its own, too.
+    """
 
     slug: str
     work: str  # `WP01`
     agent_index: int | None = None
+    attempt: int | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.slug}-{self.work}" + ("" if self.agent_index is None else f"-agent{self.agent_index}")
+        return self.branch.removeprefix("feat/") + ("" if self.agent_index is None else f"-agent{self.agent_index}")
 
     @property
     def branch(self) -> str:
-        return f"feat/{self.slug}-{self.work}"
+        return f"feat/{self.slug}-{self.work}" + ("" if self.attempt is None else f"-try{self.attempt + 1}")
 
     @property
     def target(self) -> str:

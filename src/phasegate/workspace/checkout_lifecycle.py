@@ -19,7 +19,7 @@ from phasegate.workspace.checkout_start import advance, at_feature_head, beginni
 from phasegate.workspace.move_log import Move
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.person_checkout import checkout_on
-from phasegate.workspace.refs import BRANCHES, KEPT, branch_is_gone, move_refs
+from phasegate.workspace.refs import BRANCHES, KEPT, SAVED, branch_is_gone, move_refs
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import checkout_lock, repository_lock
@@ -141,6 +141,42 @@ def drop_branch(repository: Repository, branch: str, target: str, merged: str = 
         return False
     with repository_lock(repository) as lock:
         return move_refs(repository, lock, [Move(BRANCHES + branch, tip, None)], f"remove {branch}") is None
+
+
+def take_attempt(repository: Repository, attempt: Assignment, package: Assignment) -> None:
+    """Make an attempt's checkout and branch those of its package, which has none yet. A second time is no harm."""
+    with checkout_lock(repository, attempt.name), checkout_lock(repository, package.name):
+        refs = read_refs(repository, BRANCHES + attempt.branch, BRANCHES + package.branch)
+        tip, own = refs.get(BRANCHES + attempt.branch), refs.get(BRANCHES + package.branch)
+        if tip is None:  # it was taken before
+            return
+        if not advance(repository, package.branch, own, tip):
+            raise StateConflict(f"{package.branch} moved meanwhile", "dispatch again")
+        records = records_folder(repository, attempt.name)
+        if records.exists():
+            records.rename(records_folder(repository, package.name))
+        _remove_branch(repository, attempt.branch, tip)
+
+
+def set_attempt_aside(
+    repository: Repository, attempt: Assignment, signature: Signature, lent: LentValues
+) -> tuple[str, Unsaved | None]:
+    """Put an attempt away that was not taken: the ref under which its work is kept, and what could not be saved."""
+    found, unsaved = find_checkout(repository, attempt), None
+    if found is not None:
+        keep_branch(found)
+        removed = remove_checkout(found, signature, lent, keep_for_reuse=True)
+        unsaved = removed if isinstance(removed, Unsaved) else None
+    refs = read_refs(repository, BRANCHES + attempt.branch, f"{SAVED}{attempt.name}")
+    tip = refs.pop(BRANCHES + attempt.branch, None)
+    if tip is not None:
+        _remove_branch(repository, attempt.branch, tip)
+    return max(refs, key=lambda ref: int(ref.rpartition("/")[2]), default=""), unsaved
+
+
+def _remove_branch(repository: Repository, branch: str, tip: str) -> None:
+    with repository_lock(repository) as lock:
+        move_refs(repository, lock, [Move(BRANCHES + branch, tip, None)], f"remove {branch}")
 
 
 def _saved(checkout: Checkout, signature: Signature, lent: LentValues) -> Saved | Unsaved | None:

@@ -16,7 +16,7 @@ from phasegate.doors.cli.render import current_folder, json_option, printable, s
 from phasegate.engine.job_view import JobView
 from phasegate.engine.project import open_project
 from phasegate.engine.subject_view import PartKind, Subject, find_subject, followed_log, part_of
-from phasegate.engine.views import Job, need_reader
+from phasegate.engine.views import AttemptView, Job, need_reader
 from phasegate.errors import ConfigError
 from phasegate.rules.visible_text import visible
 
@@ -95,6 +95,7 @@ def _lines(found: Subject) -> Iterator[str]:
         yield from _told("waits for", ", ".join(card.waits_for or ()))
         yield from _told("why", card.reason)
         yield from _told("what to do", card.remediation)
+        yield from map(_attempt, card.attempts or ())
     elif found.phase is not None:
         yield f"{found.feature}  {found.phase.name}  {found.phase.status}"
         for check in found.phase.rounds:
@@ -105,6 +106,12 @@ def _lines(found: Subject) -> Iterator[str]:
         yield from _about(found.job)
     yield from _jobs(found)
     yield f"  more: phasegate show {_name(found)} {' | '.join(f'--{kind}' for kind in PartKind)}{_of(found)}"
+
+
+def _attempt(one: AttemptView) -> str:
+    kept = "taken" if one.taken else f"kept as {one.ref}" if one.ref else "not taken"
+    spent = f"{one.tokens} tokens" + (f", {one.cost_usd:.2f} USD" if one.cost_usd else "")
+    return f"  attempt {one.number}  {one.agent}  {one.outcome}  {spent}  {kept}"
 
 
 def _told(name: str, text: str) -> Iterator[str]:

@@ -1,0 +1,32 @@
+"""The manifest of harvested work, and what its agents said about it held against what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from phasegate.engine.claims import hold_against
+from phasegate.engine.harvesting import write_remarks
+from phasegate.engine.phase_checks import seconds_of
+from phasegate.engine.steps import Claimed, Did
+from phasegate.engine.validation import Checker, describe, failures_of
+from phasegate.engine.workplace import Workplace
+from phasegate.rules.package_run import PackageHappened, Validated
+from phasegate.rules.retry import Fault
+
+
+def validate(
+    place: Workplace, round_: int, commit: str, said: Iterable[Claimed]
+) -> tuple[Validated, Did[PackageHappened]]:
+    """Check a commit of a package, or of an attempt at it: what was found, and all that is to be recorded with it."""
+    checker = Checker(place.project, place.package, place.start())
+    evidence = checker.check(commit)
+    found = hold_against(place, said, checker, evidence)
+    lacking = tuple(check.name for check in evidence.failures if check.fault is Fault.NO_PROGRAM)
+    event = Validated(
+        commit,
+        failures_of(evidence),
+        lacking,
+        place.project.papers.put(describe(evidence).encode(), place.paper_name(round_)),
+        write_remarks(place.project, found.remarks, place.paper_name(round_, ".claims")),
+    )
+    return event, Did((event,), found.rows, found.remarks, seconds_of(evidence))
