@@ -37,11 +37,14 @@ PROJECTS = {
     "humanize": "pypi:humanize==4.16.0",
     "marshmallow": "pypi:marshmallow==4.4.0",
     "flask": "pypi:flask==3.1.3",
-    "qs": "npm:qs@6.17.1",
     "minimist": "npm:minimist@1.2.8",
-    "resolve": "npm:resolve@1.22.14",
     "json-schema-traverse": "npm:json-schema-traverse@1.0.0",
     "fastq": "npm:fastq@1.20.3",
+    "split2": "npm:split2@4.2.0",
+    "process-warning": "npm:process-warning@5.1.1",
+    "fastify-error": "npm:@fastify/error@4.2.1",
+    "rfdc": "npm:rfdc@1.4.1",
+    "qs": "npm:qs@6.17.1",
     "cjson": "deb:cjson=1.7.15",
     "jansson": "deb:jansson=2.14",
     "hello": "deb:hello=2.10",
@@ -156,7 +159,7 @@ def _tried(name: str, keep: str | None) -> Tried:
 def _fetched(wanted: str, room: Path) -> Path:
     """The sources in a git repository of their own."""
     registry, _, package = wanted.partition(":")
-    name, version = re.split(r"==?|(?<!^)@", package)[:2]
+    name, _, version = package.replace("==", "@").replace("=", "@").rpartition("@")
     if registry == "deb":
         _debian_source(name, room)
     else:

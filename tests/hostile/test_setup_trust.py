@@ -10,50 +10,97 @@ import pytest
 from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
 from phasegate.checks.registry_access import credentials_in, person_access, plain_access
-from phasegate.engine.phase_checks import check_merge, run_commands
-from support.dispatch_project import SLUG, DispatchProject, approves, make_project, package, turn
-from support.git_project import git
+from phasegate.rules.workflow import WORKFLOWS
+from support.dispatch_project import SLUG, Step, approves, make_project, package, turn
+from support.feature_project import DESCRIPTION, PASS, FeatureProject, builds, document, file, plans, says
+from support.feature_project import SLUG as FEATURE_SLUG
+from support.git_project import git, make_repository
 
-SUMMARY = "1 passed in 0.01s"
-HONEST = f"#!/bin/sh\\ngrep -q good src/code.txt && echo '{SUMMARY}'\\n"
-LYING = f"#!/bin/sh\\necho '{SUMMARY}'\\n"
+# An honest setup brings no Python: tests are run by the one that is there. The agent's setup puts another one first on
+# the PATH, which passes everything.
+HONEST = "mkdir -p .venv/bin; echo made > .venv/made\n"
+FAKE = "#!/bin/sh\\necho Ran 1 test in 0.1s >&2; echo OK >&2\\n"
+LYING = f"{HONEST}printf '{FAKE}' > .venv/bin/python3; chmod +x .venv/bin/python3\n"
+TEST = """\
+import pathlib, unittest
+
+
+class T(unittest.TestCase):
+    def test_{name}(self):
+        self.assertIn('{wanted}', pathlib.Path('src/code.txt').read_text())
+"""
 FILES = {
     "setup.sh": "sh tools/inner.sh\n",
-    "tools/inner.sh": f'mkdir -p .venv/bin; printf "{HONEST}" > .venv/bin/judge; chmod +x .venv/bin/judge\n',
+    "tools/inner.sh": HONEST,
     "src/code.txt": "good\n",
+    "tests/test_old.py": TEST.format(name="old", wanted="o"),
     "pyproject.toml": "",
 }
-SETTINGS = '\n[checks.python]\nsetup = "sh setup.sh"\ntest = "judge"\n'
+SETTINGS = '\n[checks.python]\nsetup = "sh setup.sh"\ntest = "python3 -m unittest discover -s tests"\n'
+PLAN = """\
+# Tasks
+
+- [ ] 1.1 Change the code
+  - File: src/code.txt, setup.sh, tools/inner.sh
+  - Spec: FR-BYE-001
+  - Do: change it.
+"""
 
 
-def committed(project: DispatchProject, files: dict[str, str], message: str) -> str:
-    for name, text in files.items():
-        (project.root / name).write_text(text)
-    git(project.root, "commit", "-qam", message)
-    return project.git("rev-parse", "HEAD")
+def story(folder: Path, planted: str) -> FeatureProject:
+    """A feature whose agent plants a fake interpreter, is told by a reviewer to take it away, and does."""
+    scenario = folder / "scenario.json"
+    agent = f'[agents.actor]\nharness = "scripted"\nscenario = {json.dumps(str(scenario))}\n'
+    phases = '[phases."08-code-review"]\ncommands = ["test"]\n'
+    make_repository(folder / "repo", {**FILES, "phasegate.toml": f"{agent}{SETTINGS}{phases}"})
+    project = FeatureProject(folder / "repo", scenario)
+    plants = [file("src/code.txt", "bold\n"), file(planted, LYING)]
+    project.play(
+        plans("01-requirements", WORKFLOWS["quick"]) | {"steps": [*_documents(), PASS]},
+        builds("WP01", *plants, round=1),
+        builds("WP01", file(planted, FILES[planted])),
+        says("review", "NEEDS_CHANGES", "A fake interpreter.", package="WP01", round=1),
+        *(turn(phase, PASS) for phase in ("challenge", "review", "archive")),
+    )
+    return project
+
+
+def _documents() -> list[Step]:
+    return [document(name, PLAN if name == "tasks.md" else None) for name in ("proposal.md", "spec.md", "tasks.md")]
 
 
 @pytest.mark.demand("R4.b")
-def test_a_program_that_an_agents_setup_planted_turns_no_later_merge_green(tmp_path: Path) -> None:
-    """A phase's check sets an agent's tree up; the merged tree after it must be judged by the person's program."""
-    project = make_project(tmp_path, files=FILES, run=SETTINGS)
-    base = project.git("rev-parse", "main")
-    project.git("switch", "-qc", f"feat/{SLUG}")
-    planting = committed(
-        project, {"tools/inner.sh": FILES["tools/inner.sh"].replace(HONEST, LYING), "src/code.txt": "bad\n"}, "plant"
-    )
-    red = committed(project, {"tools/inner.sh": FILES["tools/inner.sh"]}, "take the traces away")
-    project.git("switch", "-q", "main")
-    for commit in (planting, planting):
-        run_commands(project.project, SLUG, base, commit, ("test",))
-    merged = check_merge(project.project, SLUG, base, red)
-    assert [check.name for check in merged.failures] == ["test"]
-    kept = [path.read_text() for path in (project.root / ".phasegate/setups").glob("*/files/.venv/bin/judge")]
-    assert kept == [HONEST.replace("\\n", "\n")], "the cache holds what the person's tree made, and nothing else"
-    project.git("switch", "-qc", f"feat/{SLUG}-WP01", planting)
-    git(project.root, "commit", "-q", "--allow-empty", "-m", "control")
-    planted = git(project.root, "show", "HEAD:tools/inner.sh")
-    assert "grep" not in planted, "control: the agent's setup would have planted a program that always passes"
+@pytest.mark.parametrize("planted", ["setup.sh", "tools/inner.sh"])
+def test_a_fake_interpreter_that_an_agents_setup_planted_turns_no_later_merge_green(
+    tmp_path: Path, planted: str
+) -> None:
+    """Planted in the setup or in its helper, passed by its own lie, rejected by the reviewer, mended. Then main gets a
+    test that the feature breaks: `complete` must refuse."""
+    project = story(tmp_path, planted)
+    done = project.command("run", "quick", DESCRIPTION)
+    assert "WP01: review says NEEDS_CHANGES" in done.stdout + done.stderr, done.stdout + done.stderr
+    assert "WP01: DONE" in done.stdout + done.stderr
+    lied = next((project.root / ".phasegate/evidence").rglob("WP01-1.md")).read_text()
+    assert "test: passed - 1 tests ran" in lied, "control: in its own tree the fake interpreter passes"
+    assert "taken from the cache" not in lied, "a tree whose setup reads another file is set up anew"
+    assert project.show(f"feat/{FEATURE_SLUG}", planted) == FILES[planted]
+    (project.root / "tests/test_new.py").write_text(TEST.format(name="new", wanted="good"))
+    git(project.root, "add", "-A")
+    git(project.root, "commit", "-qm", "A test that holds on main")
+    assert project.command("check").code == 0, "control: main is green, its new test included"
+    refused = project.command("complete")
+    assert refused.code == 1
+    assert "test_new" in refused.stdout + refused.stderr
+    assert project.git("show", "main:src/code.txt") == "good"
+    kept = [*(project.root / ".phasegate/setups").glob("*/files/.venv/bin/python3")]
+    assert kept == [], "the cache holds what the person's trees made, and nothing else"
+    for folder in (project.root / ".phasegate/setups").glob("*/files/.venv"):
+        fake = folder / "bin/python3"
+        fake.parent.mkdir(exist_ok=True)
+        fake.write_text(FAKE.replace("\\n", "\n"))
+        fake.chmod(0o755)
+    said = [project.command("resolve", "try again"), project.command("run", "--merge")]
+    assert project.git("show", "main:src/code.txt") == "bold", f"control: a poisoned cache would have merged it: {said}"
 
 
 @pytest.mark.demand("R4.a")
@@ -131,7 +178,7 @@ def test_no_credential_reaches_a_command_that_runs_an_agents_code(
             monkeypatch.setenv(name, value)
     seen = "sh -c 'cat $PIP_CONFIG_FILE | wc -c; echo $HTTPS_PROXY | wc -c' > .venv/seen"
     files = {**FILES, "setup.sh": f"sh tools/inner.sh; {seen}; cat $PIP_CONFIG_FILE\n"}
-    settings = f'\n[checks.python]\nsetup = "sh setup.sh"\ntest = "judge"\nlint = {json.dumps(LOOK + "; exit 1")}\n'
+    settings = f"{SETTINGS}lint = {json.dumps(LOOK + '; exit 1')}\n"
     changed = {"write": "setup.sh", "content": files["setup.sh"] + LOOK + "; exit 1\n"}
     scope = ["src/new.txt", "setup.sh"]
     project = make_project(

@@ -17,6 +17,7 @@ from phasegate.checks.test_count import Collected, collecting, read_collected
 from phasegate.rules.retry import Fault
 
 MOST_TRIES = 12
+LEFT_OUT = "not installed: "  # what a setup says of something that it does without
 
 
 class SetupPlace(NamedTuple):
@@ -89,7 +90,10 @@ def _from_cache(candidates: tuple[Candidate, ...], entry: KeptSetup) -> SetUp:
 
 def _tried(ground: SetupGround, place: int, candidate: Candidate) -> _Try:
     if candidate.run:
-        check = ground.judge(Purpose.SETUP, candidate.run, ground.run(Purpose.SETUP, candidate.run))
+        ran = ground.run(Purpose.SETUP, candidate.run)
+        check = ground.judge(Purpose.SETUP, candidate.run, ran)
+        left_out = [one_line(line, 400) for line in ran.stdout.splitlines() if line.startswith(LEFT_OUT)]
+        check = msgspec.structs.replace(check, notes=(*check.notes, *left_out[:20]))
     else:
         check = not_asked(Purpose.SETUP, candidate.why or "the project has no such command")
     if candidate.why and candidate.run:

@@ -21,12 +21,13 @@ from phasegate.checks.evidence import Check, Outcome, failed
 from phasegate.checks.manifest import asked
 from phasegate.checks.plan import Command, Plan, Purpose, Ran
 from phasegate.checks.setting_up import SetupPlace
-from phasegate.checks.setup_cache import SetupCache, is_setup_input, key_of, programs_among
+from phasegate.checks.setup_cache import SetupCache, key_of, programs_among
 from phasegate.checks.test_count import FEW
 from phasegate.config.settings import AlreadyFailing
 from phasegate.engine.check_plan import CheckPlan, plans_for
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.project import Project
+from phasegate.engine.setup_inputs import setup_inputs
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.files.durable import replace_file
 from phasegate.record.lock import repository_lock
@@ -153,9 +154,8 @@ class Base:
             return None
         if commit == self.origin:
             return SetupPlace(self.cache, key, fills=True)
-        changed = [one.path for one in differences(self.project.repository.place(), self.origin, commit)]
-        inside = [path for path in changed if path.startswith(f"{plan.root}/" if plan.root else "")]
-        if any(is_setup_input(path.removeprefix(f"{plan.root}/"), plan) for path in inside):
+        changed = {one.path for one in differences(self.project.repository.place(), self.origin, commit)}
+        if any(changed & setup_inputs(self.project, tree, plan) for tree in (self.origin, commit)):
             return None
         if self.cache.entry(key) is None and self.start != self.origin:
             Base(self.project, self.package, self.origin).reports()  # it fills the cache
@@ -296,6 +296,8 @@ def refuse_unsound(project: Project, report: BaseReport) -> None:
         raise _unsound(
             report, test, f'set test = "..." in {_table(report)} of phasegate.toml; an empty one asks for none'
         )
+    if (few := report.check(TESTS_FOUND)) is not None:
+        raise _unsound(report, few, f'set test = "..." in {_table(report)} of phasegate.toml; what you set is believed')
     if project.config.already_failing is AlreadyFailing.STOP and report.failures:
         names = ", ".join(check.name for check in report.failures)
         raise EnvironmentUnavailable(
@@ -321,4 +323,6 @@ def _unsound(report: BaseReport, check: Check, hint: str) -> EnvironmentUnavaila
         else f"{check.name} fails on the base: {check.summary}"
     )
     tail = "\n".join(f"    {line}" for line in check.excerpt.splitlines()[-8:])
-    return EnvironmentUnavailable(f"{offline}: {line}\n{tail}\n  whole output: {check.log}".rstrip(), hint)
+    told = f"\n  whole output: {check.log}" if check.log else ""
+    notes = "".join(f"\n  note: {note}" for note in report.notes if check.name == Purpose.SETUP)
+    return EnvironmentUnavailable(f"{offline}: {line}\n{tail}".rstrip(": \n") + told + notes, hint)

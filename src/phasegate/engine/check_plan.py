@@ -49,12 +49,16 @@ def _plan(project: Project, package: WorkPackage, root: str, began: SeenRoot | N
         commands={**{purpose: one.run for purpose, one in found.items()}, **set_by_hand},
         reasons={**{purpose: one.why for purpose, one in found.items()}, **dict.fromkeys(set_by_hand, "set by hand")},
         setups=() if "setup" in set_by_hand else _candidates(detected, set_by_hand),
-        test_functions=now.test_functions if now else began.test_functions if began else None,
+        test_functions=None if "test" in set_by_hand else _functions(now or began),
         coverage_min=own.coverage_min,
         code=package.deliverables.code,
         tolerates_old_failures=project.config.already_failing is AlreadyFailing.TOLERATE,
     )
     return CheckPlan(msgspec.structs.replace(plan, **_of_profile(detected.profile if detected else "")), detected)
+
+
+def _functions(seen: SeenRoot | None) -> int | None:
+    return seen.test_functions if seen else None
 
 
 def _candidates(detected: Detected | None, set_by_hand: dict[str, str]) -> tuple[Candidate, ...]:

@@ -29,12 +29,21 @@ _TYPE_SCRIPTS = (
 _WRITES = re.compile(r"(?:^|\s)--(?:fix|write)\b")
 _LINTERS = ("eslint", "xo", "biome", "standard", "oxlint")
 _RUNNERS = ("vitest", "jest", "mocha", "ava", "tap", "tape", "uvu", "borp", "jasmine", "qunit", "tsd")
-# Tools whose versions are withdrawn, or never reach a mirror, more often than those of a test runner.
-_NO_TEST_NEEDS = re.compile(
-    r"eslint|prettier|stylelint|markdownlint|commitlint|lint-staged|^standard$|^xo$|husky|^aud$|auto-changelog|npmignore"
-    r"|safe-publish|in-publish|semantic-release|release-it|typedoc|size-limit"
-)
 _NO_SCRIPTS = "--ignore-scripts"
+
+
+# A version of a linter that was withdrawn, or that never reached a mirror, must not stop the tests. What npm cannot
+# find is taken out of the devDependencies and the rest is tried again; the file itself is put back in any case.
+_WITHOUT_WHAT_IS_GONE = """\
+cp package.json .package.json.whole; last=; done=1
+while :; do
+  npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps --ignore-scripts 2>.npm-said && done=0 && break
+  cat .npm-said >&2
+  gone=$(sed -n "s/.*No matching version found for \\(.*\\)@[^@]*/\\1/p; s/.*404 *'\\(.*\\)@[^@']*' is not.*/\\1/p" .npm-said | head -n 1)
+  [ "$gone" ] && [ "$gone" != "$last" ] && npm pkg delete "devDependencies[$gone]" || break
+  last=$gone; echo "not installed: $gone, which cannot be had"
+done
+mv .package.json.whole package.json; rm -f .npm-said; exit $done"""  # noqa: E501
 
 
 class _Manager(Light):
@@ -121,24 +130,14 @@ def _setups(
         manager.why if not manager.frozen else f"{manager.why} could not be used: versions are not those of the lock"
     )
     yield SetupCandidate(f"{manager.loose}{quiet}{builds}", reason)
-    if dropped := [name for name, _ in _items(about.get("devDependencies")) if _NO_TEST_NEEDS.search(name)]:
-        yield SetupCandidate(_without(dropped), f"npm, without {', '.join(dropped)}: no test needs these")
+    if _items(about.get("devDependencies")):
+        yield SetupCandidate(_WITHOUT_WHAT_IS_GONE, "npm, without those devDependencies that cannot be had")
     if manager.name != "npm":
         missing = "" if machine.has(manager.name) else f"{manager.name} is not on the PATH: "
         yield SetupCandidate(
             f"npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps{quiet or ' ' + _NO_SCRIPTS}",
             f"{missing}npm, versions are not those of the lock",
         )
-
-
-def _without(dropped: list[str]) -> str:
-    """Install by a package.json that lacks some devDependencies, and put the whole one back whatever comes of it."""
-    keys = " ".join(f"'devDependencies[{name}]'" for name in dropped)
-    install = f"npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps {_NO_SCRIPTS}"
-    return (
-        f"cp package.json .package.json.whole && npm pkg delete {keys} && {install}; done=$?; "
-        "mv .package.json.whole package.json; exit $done"
-    )
 
 
 def _own_build(scripts: Mapping[str, str], manager: str) -> str:

@@ -98,9 +98,9 @@ def detect_c(files: ProjectFiles, machine: Machine) -> Detected | None:
         test = FoundCommand("ctest --test-dir build --output-on-failure --no-tests=error", "CMakeLists.txt")
         return Detected("c", name[1] if name else "", (_NOTHING,), {"build": build, "test": test})
     if where := files.has("configure.ac", "configure"):
-        # A checkout gives all files the same age: what autotools made is not to be made again.
-        made = "./configure ACLOCAL=: AUTOCONF=: AUTOMAKE=: AUTOHEADER=:"
-        first = made if files.has("configure") else "autoreconf -i && ./configure"
+        # In a checkout ages mean nothing, and what autotools and help2man made would be made again: all get the same.
+        aged = "find . -name .git -prune -o -type f -exec touch -r configure {} + && ./configure"
+        first = aged if files.has("configure") else "autoreconf -i && ./configure"
         name = re.search(r"AC_INIT\(\s*\[?([\w .+-]+)", files.text("configure.ac"))
         return Detected(
             "c",

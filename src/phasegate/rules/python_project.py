@@ -91,7 +91,8 @@ def detect_python(files: ProjectFiles, machine: Machine) -> Detected | None:
             "python3 -m coverage run -m pytest && python3 -m coverage xml", "coverage is configured"
         )
     setups = _distinct([*_nothing(kit, everything), *_locks(kit), *_declared(kit), *_undeclared(kit)])
-    return Detected("python", _name(files), tuple(setups), commands, tuple(tool.note for tool in beside if tool.note))
+    notes = (*_missing_python(files, machine), *(tool.note for tool in beside if tool.note))
+    return Detected("python", _name(files), tuple(setups), commands, notes)
 
 
 def _distinct(candidates: Iterable[SetupCandidate]) -> list[SetupCandidate]:
@@ -125,6 +126,13 @@ def _interpreter(files: ProjectFiles, machine: Machine) -> str:
     asked = required_python(files)
     fitting = [name for name, version in machine.pythons.items() if allows(asked, version)]
     return "python3" if "python3" in fitting or not fitting else fitting[0]
+
+
+def _missing_python(files: ProjectFiles, machine: Machine) -> list[str]:
+    asked = required_python(files)
+    if not machine.pythons or any(allows(asked, version) for version in machine.pythons.values()):
+        return []
+    return [f"it asks for Python {asked}, and there is none on the PATH: install one"]
 
 
 def required_python(files: ProjectFiles) -> str:
