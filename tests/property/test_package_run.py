@@ -37,6 +37,7 @@ from phasegate.rules.package_run import (
 from phasegate.rules.work_package import State
 
 Path = tuple[PackageHappened, ...]
+DELTA = PackageLimits(3, 0, 1, 0, 0)  # a review of the changes is enough
 ENTRANTS, CONTEST = ("claude", "codex"), PackageLimits(2, 0, 1, 0, 0)
 SEEN = "2026-01-01T00:00:00.000Z"
 MOVES = {
@@ -53,7 +54,8 @@ def answers(run: Run) -> Iterator[PackageHappened]:
     yield from _foreign(run)
     yield from _job_events(run)
     if run.step is PackageStep.PREPARE:
-        yield PackagePrepared("base", ENTRANTS if run.limits == CONTEST and not run.maker else ())
+        entrants = ENTRANTS if run.limits == CONTEST and not run.maker else ()
+        yield PackagePrepared("base", entrants, run.limits == DELTA)
     elif run.step in (PackageStep.JUDGE, PackageStep.COMPARE, PackageStep.TAKE):
         yield from _contest_events(run)
     elif run.step is PackageStep.HARVEST:
@@ -93,7 +95,8 @@ def _job_events(run: Run) -> Iterator[PackageHappened]:
     if run.step in BY_AGENTS:
         yield from (started(action) for action in decide(run))
     if run.step is PackageStep.REVIEW and not run.open_jobs:
-        yield from (Reviewed(verdict, "findings") for verdict in Verdict)
+        kinds = (False, True) if run.can_review_delta else (False,)
+        yield from (Reviewed(verdict, "findings", delta) for verdict in Verdict for delta in kinds)
     yield from (PackageJobEnded(job.job, end, "why", last_seen=SEEN) for job in run.open_jobs for end in End)
 
 
@@ -136,6 +139,7 @@ def reachable(limits: PackageLimits) -> dict[Run, Path]:
         PackageLimits(1, 0, 2, 1, 0),
         PackageLimits(3, 0, 1, 0, 2),
         CONTEST,
+        DELTA,
     ],
     ids=str,
     scope="module",
@@ -154,7 +158,9 @@ def test_a_package_is_done_only_with_all_its_evidence_on_one_commit(states: dict
         assert isinstance(harvested, Harvested)
         assert not harvested.violations
         assert validated == Validated(harvested.commit)
-        assert Reviewed(Verdict.PASS, "findings") in review
+        last_review = [event for event in review if isinstance(event, Reviewed)][-1]
+        assert last_review.verdict is Verdict.PASS
+        assert not last_review.delta or next(iter(states)).limits == DELTA, "the last review is one of the whole"
         assert merged == PackageMerged("merge")
 
 

@@ -45,6 +45,13 @@ class AlreadyFailing(StrEnum):
     STOP = "stop"  # no agent begins on a red base
 
 
+class FinalReview(StrEnum):
+    """What the last review before a merge must have seen, in a later round."""
+
+    FULL = "full"
+    DELTA = "delta"  # what changed since the review before is enough
+
+
 class Decisions(StrEnum):
     """Who may decide through the MCP server."""
 
@@ -79,6 +86,7 @@ class Run(Settings, frozen=True):
     max_revisions: AtLeastOne = 3
     parallel: AtLeastOne = 2
     contest: tuple[str, ...] = ()  # the agents that each try a package: the best attempt is taken
+    final_review: FinalReview = FinalReview.FULL
     sandbox: Sandbox = Sandbox.AUTO
     deliver_feature_folder: bool = True
     tool_litter: tuple[Text, ...] = LITTER  # a profile knows more

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from phasegate.agents.envelope import Share
@@ -20,11 +20,13 @@ from phasegate.rules.feature_state import Feature
 from phasegate.rules.package_run import Run
 from phasegate.rules.phase import Work
 from phasegate.rules.scope import Scope
+from phasegate.rules.tokens import estimate_tokens
 from phasegate.workspace.commit_log import blobs_of, diff_text
 from phasegate.workspace.merge import fork_point
 from phasegate.workspace.removal import lay_file
 
 CHANGELOG = "CHANGELOG.md"
+CHANGE, WHOLE_CHANGE = "change.diff", "phasegate-change.diff"
 WRITERS = ("plan", "archive")
 _FORMS = {"review": "feature-review"}
 _OF_PACKAGES = "tasks/"
@@ -54,6 +56,12 @@ def brief_package(
     }
     if programs:
         values["NOTE"] = f"{note('ready')}\n{values['NOTE']}"
+    pieces = tuple(_package_pieces(place, run, errand, documents))
+    saved = 0
+    if errand.role == "review" and run.can_review_delta:
+        shorter = tuple(_delta_pieces(place, run, pieces, folder))
+        saved = max(_tokens(pieces) - _tokens(shorter), 0)
+        pieces = shorter if saved else pieces
     return Assigned(
         job=job,
         agent=member.name,
@@ -66,14 +74,15 @@ def brief_package(
         rounds=run.limits.rounds,
         checkout=folder,
         document=folder / place.document_name,
-        instructions=instructions(errand.role, values),
-        pieces=(*_package_pieces(place, run, errand, documents), *_decision(said)),
+        instructions=instructions("review-delta" if saved else errand.role, values),
+        pieces=(*pieces, *_decision(said)),
         paths=tuple(place.blobs_of(place.start())),
         context=tuple(one.path for one in documents),
         share=share,
         scope=scope if implements else NOTHING,
         programs=tuple(folder / path for path in programs),
         asked_again=errand.asked_again,
+        saved_tokens=saved,
     )
 
 
@@ -158,7 +167,7 @@ def _package_pieces(
     for document in documents:
         yield Piece(PieceKind.ARTIFACT, document.name, document.text)
     if errand.role == "review":
-        yield Piece(PieceKind.REVISED, "change.diff", diff_text(place.project.repository, place.start(), run.commit))
+        yield Piece(PieceKind.REVISED, CHANGE, diff_text(place.project.repository, place.start(), run.commit))
         papers = [place.project.papers.get(paper).decode() for paper in run.papers]
         yield from (Piece(PieceKind.REVISED, "evidence.md", evidence) for evidence in papers[:1])
         if remarks := "".join((*papers[1:], *_about_tasks(place.package.tasks, run))):
@@ -174,6 +183,23 @@ def _about_tasks(tasks: Sequence[str], run: Run) -> Iterator[str]:
         yield f"- {note('tasks', STATUSES=', '.join(said))}\n"
     if run.doubted:
         yield f"- {note('doubted', TASKS=', '.join(run.doubted))}\n"
+
+
+def _delta_pieces(place: Workplace, run: Run, full: Iterable[Piece], folder: Path) -> Iterator[Piece]:
+    """The same, but of the change only what is new since the last review; the whole lies beside the work, as a file."""
+    for piece in full:
+        if piece.name == CHANGE:
+            lay_file(folder, WHOLE_CHANGE, piece.content)
+            new = diff_text(place.project.repository, run.seen, run.commit)
+            yield piece._replace(name="since-last-review.diff", content=new)
+        elif piece.kind is not PieceKind.FINDINGS:
+            yield piece
+    so_far = "\n\n".join(f"# Review {number}\n\n{text}" for number, text in enumerate(run.reviews, 1))
+    yield Piece(PieceKind.FINDINGS, "findings-so-far.md", so_far)
+
+
+def _tokens(pieces: Iterable[Piece]) -> int:
+    return sum(estimate_tokens(piece.content) for piece in pieces)
 
 
 def _findings(errand: Errand, findings: str) -> Iterator[Piece]:

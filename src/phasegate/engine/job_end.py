@@ -49,6 +49,7 @@ class Assigned(NamedTuple):
     scope: Scope = NOTHING  # what it may change
     commit: str = ""  # what a critic or reviewer of a phase is shown
     prompt: str = ""  # the whole of it, where it is not put together from the parts above
+    saved_tokens: int = 0  # by how much it is shorter than one about the whole work
     asked_again: bool = False  # the answer before this run could not be used
     programs: tuple[Path, ...] = ()  # those of the setup in the checkout: they go on PATH
 

@@ -6,6 +6,7 @@ from itertools import islice
 
 import msgspec
 
+from phasegate.config.settings import FinalReview
 from phasegate.engine.briefing import brief_package
 from phasegate.engine.claims import claimed, said_last
 from phasegate.engine.contest import assign_comparison, compared, judge_attempt, take_best
@@ -75,7 +76,7 @@ class PackageSteps:
         places = [self._place.of_attempt(number) for number in range(len(entrants))] or [self._place]
         folders = ", ".join(checkout.folder.name for place in places for checkout in place.checkouts())
         return Did(
-            (PackagePrepared(commit, entrants),),
+            (PackagePrepared(commit, entrants, project.config.run.final_review is FinalReview.DELTA),),
             notices=(f"worktree ready at {project.config.paths.worktrees}/{folders}",),
         )
 
@@ -126,7 +127,12 @@ class PackageSteps:
 
     def started(self, errand: Errand, assigned: Assigned) -> PackageJobStarted:
         return PackageJobStarted(
-            assigned.job, errand.role, errand.round, errand.agent_index, self.agent_name(errand, assigned)
+            assigned.job,
+            errand.role,
+            errand.round,
+            errand.agent_index,
+            self.agent_name(errand, assigned),
+            assigned.saved_tokens,
         )
 
     def agent_name(self, errand: Errand, assigned: Assigned) -> str:
@@ -141,7 +147,8 @@ class PackageSteps:
             return Did((*compared(self._place, errand, end, ended.answer),), ended.rows)
         if errand.role == PackageStep.REVIEW:
             verdict = ended.answer.verdict
-            judged = (Reviewed(verdict, ended.answer.text),) if ended.end is End.DONE and verdict else ()
+            is_delta = assigned.saved_tokens > 0
+            judged = (Reviewed(verdict, ended.answer.text, is_delta),) if ended.end is End.DONE and verdict else ()
             remove_tree(review_room(self._place.project, self._place.name))
             return Did((end, *judged), ended.rows)
         end = msgspec.structs.replace(end, tasks=tuple(islice(ended.answer.task_statuses.items(), MOST_TASKS)))

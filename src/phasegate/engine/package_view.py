@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from phasegate.engine.packages import HAPPENED, PlannedPackage, find_package, planned, read_package_event
 from phasegate.engine.views import AttemptView, PackageCard, features_of, package_cards, with_jobs
 from phasegate.errors import ConfigError
 from phasegate.record.reader import Reader
+from phasegate.record.rows import Job
 from phasegate.rules.dependencies import ready
 from phasegate.rules.package_run import (
     AttemptJudged,
@@ -50,17 +51,23 @@ def package_view(reader: Reader, wanted: str, feature: str | None) -> tuple[Pack
     card = next((card for card in planned_cards(reader, slug) if card.id == wanted), None)
     if card is None:
         raise ConfigError(f"there is no package {wanted} in {slug}", "load its plan again: phasegate plan load")
-    card = card._replace(plan=found.package, attempts=attempts_of(reader, slug, wanted))
-    return with_jobs(reader, card), found.document
+    return with_rounds(reader, card._replace(plan=found.package)), found.document
 
 
-def attempts_of(reader: Reader, feature: str, package: str) -> tuple[AttemptView, ...]:
+def with_rounds(reader: Reader, card: PackageCard) -> PackageCard:
+    """A package with all runs of agents for it, its contest, and what reviews of changes alone have saved."""
+    events = tuple(_events_of(reader, card.feature, card.id))
+    saved = sum(event.saved_tokens for event in events if isinstance(event, PackageJobStarted))
+    jobs = {job.id: job for job in reader.jobs(card.feature)}
+    return with_jobs(reader, card._replace(attempts=_attempts(events, jobs), saved_tokens=saved))
+
+
+def _attempts(events: Iterable[PackageHappened], jobs: Mapping[str, Job]) -> tuple[AttemptView, ...]:
     """The attempts at a package, of its last contest; none where one agent did it alone."""
     found: dict[int, AttemptView] = {}
     attempt_of: dict[str, int] = {}  # by job
-    jobs = {job.id: job for job in reader.jobs(feature)}
     is_open = passed = False  # what passed is kept over a blocker
-    for event in _events_of(reader, feature, package):
+    for event in events:
         match event:
             case PackagePrepared(_, entrants) if entrants and not passed:
                 found = {n: AttemptView(n + 1, who, "in work", False, "", "", 0, 0.0) for n, who in enumerate(entrants)}

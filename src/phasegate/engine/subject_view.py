@@ -9,10 +9,10 @@ from typing import NamedTuple
 from phasegate.engine.feature_view import PhaseView, feature_view
 from phasegate.engine.job_log import Wait, log_lines, log_text
 from phasegate.engine.job_view import JobView, KeptFile, evidence_of, job_view
-from phasegate.engine.package_view import attempts_of, planned_cards
+from phasegate.engine.package_view import planned_cards, with_rounds
 from phasegate.engine.packages import beginnings
 from phasegate.engine.project import Project
-from phasegate.engine.views import PackageCard, with_jobs
+from phasegate.engine.views import PackageCard
 from phasegate.engine.watching import Follower
 from phasegate.errors import ConfigError
 from phasegate.record.reader import Reader
@@ -86,7 +86,7 @@ def _only(
 
 def _package(reader: Reader, wanted: str, slug: str) -> Subject:
     card = next(card for card in planned_cards(reader, slug) if card.id == wanted)
-    card = with_jobs(reader, card._replace(attempts=attempts_of(reader, slug, wanted)))
+    card = with_rounds(reader, card)
     return Subject(slug, wanted, card.jobs or (), package=card)
 
 

@@ -78,6 +78,7 @@ class PackageCard(NamedTuple):
     is_ready: bool | None = None
     plan: WorkPackage | None = None  # what was loaded
     attempts: tuple[AttemptView, ...] | None = None  # of its contest, if there was one
+    saved_tokens: int | None = None  # about so many fewer in the prompts of reviewers, who were shown what changed
 
 
 class PackagesOf(NamedTuple):

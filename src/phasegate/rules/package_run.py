@@ -56,6 +56,7 @@ class PackagePrepared(PackageEvent, frozen=True, tag="prepared"):
 
     base: str
     entrants: tuple[str, ...] = ()  # the agents of a contest, one an attempt; none: there is no contest
+    delta_is_final: bool = False  # whether a review of what changed since the last one is enough for a merge
 
 
 class PackageJobStarted(PackageEvent, frozen=True, tag="job-started"):
@@ -64,6 +65,7 @@ class PackageJobStarted(PackageEvent, frozen=True, tag="job-started"):
     round: int
     agent_index: int = 0
     agent: str = ""  # as people know it
+    saved_tokens: int = 0  # of a review of what changed since the last one: by how much its prompt is shorter
 
 
 class PackageJobEnded(PackageEvent, frozen=True, tag="job-ended"):
@@ -120,6 +122,7 @@ class AttemptTaken(PackageEvent, frozen=True, tag="attempt-taken"):
 class Reviewed(PackageEvent, frozen=True, tag="reviewed"):
     verdict: Verdict
     findings: str = ""
+    delta: bool = False  # it was about what changed since the last review, with the whole by reference
 
 
 class PackageMerged(PackageEvent, frozen=True, tag="merged"):
@@ -239,11 +242,20 @@ class Run(msgspec.Struct, frozen=True):
     attempts: tuple[Attempt, ...] = ()  # of it, those that have ended, by number
     best: int = -1  # the attempt that is to be taken
     maker: str = ""  # the agent whose attempt was taken: later rounds are its own
+    seen: str = ""  # the commit that was reviewed last
+    reviews: tuple[str, ...] = ()  # what reviewers found so far
+    is_last_review: bool = False  # a review of the changes says PASS: one of the whole comes after it
+    delta_is_final: bool = False
 
     @property
     def last_round(self) -> int:
         """The one after which a person decides."""
         return self.rounds_before + self.limits.rounds
+
+    @property
+    def can_review_delta(self) -> bool:
+        """Whether a reviewer needs to be told no more than what changed since the last review."""
+        return bool(self.seen) and not self.is_last_review
 
     @property
     def candidates(self) -> dict[str, Attempt]:
@@ -316,7 +328,7 @@ def apply(run: Run, event: PackageHappened) -> Run:  # noqa: C901 - one case an 
 
 
 def _prepared(run: Run, prepared: PackagePrepared) -> Run:
-    run = msgspec.structs.replace(run, state=State.DOING)
+    run = msgspec.structs.replace(run, state=State.DOING, delta_is_final=prepared.delta_is_final)
     if run.attempts:
         return _to_choice(run)
     return _to_work(msgspec.structs.replace(run, entrants=prepared.entrants))
@@ -326,7 +338,7 @@ def _to_work(run: Run) -> Run:
     """A round begins: every agent of the package owes its part, or its attempt at the whole."""
     owed = tuple(Owed(index) for index in range(len(run.entrants) or run.limits.agents))
     fresh = msgspec.structs.replace(run, state=State.DOING, step=PackageStep.IMPLEMENT, owed=owed, reason="")
-    return msgspec.structs.replace(fresh, doubted=())
+    return msgspec.structs.replace(fresh, doubted=(), is_last_review=False)
 
 
 def _is_owed(run: Run, started: PackageJobStarted) -> bool:
@@ -482,8 +494,12 @@ def _lacking_again(run: Run, checked: Validated) -> tuple[str, str] | None:
 
 
 def _after_review(run: Run, reviewed: Reviewed) -> Run:
+    run = msgspec.structs.replace(run, seen=run.commit)
+    if reviewed.verdict is Verdict.PASS and reviewed.delta and not run.delta_is_final:
+        return msgspec.structs.replace(run, is_last_review=True, owed=(Owed(),))
     if reviewed.verdict is Verdict.PASS:
         return msgspec.structs.replace(run, step=PackageStep.MERGE)
+    run = msgspec.structs.replace(run, reviews=(*run.reviews, reviewed.findings))
     if reviewed.verdict is Verdict.NEEDS_CHANGES:
         return _next_round(run, reviewed.findings)
     return _blocked(

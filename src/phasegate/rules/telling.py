@@ -161,8 +161,9 @@ def attempt_outcome(judged: package_run.AttemptJudged) -> str:
 def tell_package(package: str, event: package_run.PackageHappened) -> str:  # noqa: C901 - a table
     """What an event of a work package is to people."""
     match event:
-        case package_run.PackageJobStarted(_, role, round_, _, agent):
-            return f"{package}: round {round_}, {role}" + (f" by {agent}" if agent else "")
+        case package_run.PackageJobStarted(_, role, round_, _, agent, saved):
+            of_delta = f", of what changed since the last one: about {saved} tokens less" if saved else ""
+            return f"{package}: round {round_}, {role}" + (f" by {agent}" if agent else "") + of_delta
         case package_run.PackageJobEnded(_, end, reason) if reason:
             return f"{package}: {end}: {_short(reason)}"
         case package_run.Harvested(leaks=leaks) if leaks:

@@ -96,6 +96,7 @@ def _lines(found: Subject) -> Iterator[str]:
         yield from _told("why", card.reason)
         yield from _told("what to do", card.remediation)
         yield from map(_attempt, card.attempts or ())
+        yield from _told("saved by delta reviews", f"about {card.saved_tokens} tokens" if card.saved_tokens else "")
     elif found.phase is not None:
         yield f"{found.feature}  {found.phase.name}  {found.phase.status}"
         for check in found.phase.rounds:

@@ -1,0 +1,72 @@
+"""From the second round on a reviewer is shown what changed, and the whole once more before the merge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phasegate.rules.work_package import State
+from support.dispatch_project import FEATURE, DispatchProject, approves, make_project, turn, writes
+
+FORM = "src/login.ts"
+LONG = "".join(f"export const line{n} = {n};\n" for n in range(400))
+
+
+def two_rounds(folder: Path, run: str = "") -> DispatchProject:
+    """A long file, which the reviewer wants one more line of."""
+    project = make_project(folder, run=run)
+    again = turn("implement", *writes(FORM, text=f"{LONG}export const more = 1;\n"), {"result": "success"}, round=2)
+    wants = turn("review", {"print": "1. [major] more is missing"}, {"verdict": "NEEDS_CHANGES"}, round=1)
+    first = turn("implement", *writes(FORM, text=LONG), {"result": "success"}, round=1)
+    project.play(first, wants, again, approves())
+    return project
+
+
+def prompts(project: DispatchProject) -> list[str]:
+    return [project.prompt(job.id) for job in project.jobs() if job.phase == "review"]
+
+
+def test_a_later_review_sees_the_changes_and_a_full_one_comes_before_the_merge(tmp_path: Path) -> None:
+    project, said = two_rounds(tmp_path), list[str]()
+    report = project.dispatch(said=said)
+    assert (report.state, report.round) == (State.DONE, 2), report.reason
+    first, delta, last = prompts(project)
+    for whole in (first, last):
+        assert "line17 = 17" in whole
+        assert "since-last-review.diff" not in whole
+    assert "+export const more" in delta
+    assert "line17 = 17" not in delta, "the whole is there by reference only"
+    assert "phasegate-change.diff" in delta
+    assert "more is missing" in delta, "what was found so far"
+    assert len(delta) < len(first)
+    saved = project.command("show", "WP01", "--json").json["package"]["saved_tokens"]
+    assert saved > 1000
+    assert any(f"about {saved} tokens less" in line for line in said)
+    assert f"about {saved} tokens" in project.command("show", "WP01").stdout
+
+
+def test_a_review_of_the_changes_is_the_last_one_where_the_person_says_so(tmp_path: Path) -> None:
+    project = two_rounds(tmp_path, 'final_review = "delta"')
+    assert project.dispatch().state is State.DONE
+    assert ["since-last-review.diff" in text for text in prompts(project)] == [False, True]
+    assert "more" in project.git("show", f"{FEATURE}:{FORM}")
+
+
+def test_a_full_review_that_finds_something_after_all_stops_the_merge(tmp_path: Path) -> None:
+    project = two_rounds(tmp_path, "max_review_cycles = 2")
+    asked = "if [ -e phasegate-change.diff ]; then verdict=PASS; else verdict=NEEDS_CHANGES; fi"
+    judges = turn("review", {"run": f'{asked}; echo; echo "<review>$verdict</review>"'})
+    project.play(*json.loads(project.scenario.read_text())[:-1], judges)
+    report = project.dispatch()
+    assert report.state is State.BLOCKED
+    assert FORM not in project.files_of(FEATURE)
+
+
+@pytest.mark.parametrize("value", ["none", "1"])
+def test_another_kind_of_final_review_is_refused(tmp_path: Path, value: str) -> None:
+    project = make_project(tmp_path)
+    done = project.command("config", "show", "--set", f"run.final_review={value}")
+    assert done.code == 2
+    assert "final_review" in done.stderr
