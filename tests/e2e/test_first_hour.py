@@ -167,7 +167,7 @@ def test_paths_lie_where_the_settings_say(tmp_path: Path) -> None:
     assert project.command("template", "show", "strict", "review").stdout == "Be strict.\n"
     assert "Speak plainly." in project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "Do").stdout
     project.command("artifact", "write", "--feature", "001-say-why", "--relative-path", "x.md", "--content", "y")
-    assert project.command("artifact", "list").stdout.startswith("specs/001-say-why/x.md")
+    assert "specs/001-say-why/x.md  1 bytes\n" in project.command("artifact", "list").stdout
     assert git(project.root, "status", "--short").strip() == "?? specs/"
 
 
@@ -199,3 +199,27 @@ def test_help_names_every_workflow() -> None:
         command = app.get_command(click.Context(app), name)
         assert command is not None
         assert all(type_ in (command.help or "") for type_ in WORKFLOWS)
+
+
+def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(project: FeatureProject) -> None:
+    (project.root / "adir").mkdir()
+    project.start("note", "Say why")
+    (project.root / "kitty-specs/001-say-why/sub").mkdir(parents=True)
+    artifact = ("artifact", "read", "--feature", "001", "--relative-path", "sub")
+    refusals = {
+        ("block", "check", "adir"): "adir is a folder, and a file is meant",
+        ("artifact", "write", "--feature", "001-say-why", "--relative-path", "x", "--file", "adir"): "adir is a folder",
+        artifact: "artifact sub: it is a folder, and a file is meant",
+        ("template", "lint", "adir"): "there is no template in adir",
+        ("show", "adir"): "'adir' is no package and no phase",
+        ("show", "wp1"): "there is no WP01",
+        ("package", "list", "--feature", "nope"): "nothing is recorded of feature nope",
+        ("worktree", "list", "--feature", "nope"): "nothing is recorded of feature nope",
+    }
+    for command, said in refusals.items():
+        done = project.call(*command)
+        assert (done.code, said in done.stderr, "hint: " in done.stderr) == (2, True, True), (command, done)
+    project.scenario.unlink()
+    project.scenario.mkdir()
+    done = project.call("run")
+    assert (done.code, "is a folder, and a file is meant" in done.stderr) == (2, True)

@@ -108,7 +108,7 @@ def test_the_skeletons_are_those_of_the_phase(project: Path) -> None:
     ("arguments", "message"),
     [
         (("--file", "nothing.py", "x"), "cannot read nothing.py"),
-        (("--file", ".", "x"), "not a regular file"),
+        (("--file", ".", "x"), "it is a folder"),
         (("--budget", "10", "x"), "the budget is 10"),
         (("--budget", "-1", "x"), "--budget"),
         ((), "INSTRUCTIONS"),

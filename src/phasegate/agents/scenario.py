@@ -123,7 +123,8 @@ def load_scenario(path: Path) -> PlayedScenario:
 def _text_of(path: Path) -> str:
     try:
         if not path.is_file():  # a pipe would be waited for
-            raise ConfigError(f"there is no scenario file {path}", HINT)
+            what = "is a folder, and a file is meant" if path.is_dir() else "is not there"
+            raise ConfigError(f"the scenario {path} {what}", HINT)
         if path.stat().st_size > LARGEST_SCENARIO_BYTES:
             raise ConfigError(f"{path} is larger than {LARGEST_SCENARIO_BYTES} bytes", HINT)
         return path.read_text("utf-8")

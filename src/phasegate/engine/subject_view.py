@@ -20,6 +20,7 @@ from phasegate.record.rows import Job, Workflow
 from phasegate.rules.board import ENDED
 from phasegate.rules.feature_events import Ran, Reported, Written
 from phasegate.rules.package_run import Harvested
+from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import is_package_id
 from phasegate.rules.workflow import is_phase_named
 from phasegate.workspace.commit_log import diff_text
@@ -65,7 +66,11 @@ def find_subject(project: Project, reader: Reader, wanted: str, feature: str | N
     having = [slug for slug, row in rows.items() if any(is_phase_named(key, wanted) for key in row.phases.split())]
     if having:
         return _phase(reader, wanted, _only(wanted, having, rows, feature, "phasegate status"))
-    view = job_view(project.location, wanted, feature)
+    try:
+        view = job_view(project.location, wanted, feature)
+    except ConfigError as error:
+        hint = "phasegate status shows packages and phases, phasegate show PHASE the jobs of one"
+        raise ConfigError(f"'{visible(wanted)}' is no package and no phase, and {error.message}", hint) from error
     return Subject(view.feature, view.job, (view.row,) if view.row else (), job=view)
 
 

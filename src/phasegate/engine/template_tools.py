@@ -76,7 +76,10 @@ def describe_template(path: Path) -> SystemTemplateMetadata:
 def _files(paths: Iterable[Path], named: bool) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
-            yield from markdown_files(path)
+            found = [*markdown_files(path)]
+            if named and not found:
+                raise ConfigError(f"there is no template in {path}", "name a template file or a folder of them")
+            yield from found
         elif named and not path.is_symlink() and not path.exists():
             raise ConfigError(f"there is no {path}", "name a template file or a folder of them")
         elif named:

@@ -153,8 +153,7 @@ def overview(reader: Reader | None, folder: str, feature: str | None = None) -> 
     shown = _shown(cards, folder, feature)
     boards = _boards(reader, feature or (shown.feature if shown else ""))
     if feature and not shown and all(feature != board.feature for board in boards):
-        known = ", ".join(reader.features()) if reader else ""
-        raise ConfigError(f"nothing is recorded of feature {feature}", f"known are: {known or 'none yet'}")
+        raise unrecorded(feature, reader.features() if reader else ())
     blockers = tuple(one for board in boards for one in board.packages if one.state == "BLOCKED")
     waiting = tuple(_decisions(cards, blockers))
     others = tuple(card for card in cards if card.is_active and (shown is None or card.feature != shown.feature))
@@ -233,8 +232,17 @@ def worker_on(reader: Reader, feature: str, package: str = "") -> Worker | None:
 
 
 def features_of(reader: Reader, feature: str | None = None) -> list[str]:
-    """The features on record, the one with the newest event first; or the one that is asked for, if it is."""
-    return [slug for slug in reader.features() if feature in (None, slug)]
+    """The features on record, the one with the newest event first; or the one that is asked for, which must be."""
+    known = reader.features()
+    if feature is not None and feature not in known:
+        raise unrecorded(feature, known)
+    return known if feature is None else [feature]
+
+
+def unrecorded(feature: str, known: Iterable[str]) -> ConfigError:
+    """The refusal of a feature that nothing is known of."""
+    names = ", ".join(sorted(name for name in known if name))
+    return ConfigError(f"nothing is recorded of feature {feature}", f"known are: {names or 'none yet'}")
 
 
 def package_cards(reader: Reader, feature: str, *, wanted: str | None = None) -> tuple[PackageCard, ...]:

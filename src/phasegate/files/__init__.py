@@ -42,8 +42,10 @@ def open_plain(
     if stat.S_ISREG(about.st_mode) and (about.st_nlink == 1 or not one_name):
         return descriptor
     os.close(descriptor)
-    from errno import EINVAL  # the hook does without, where all is well
+    from errno import EINVAL, EISDIR  # the hook does without, where all is well
 
+    if stat.S_ISDIR(about.st_mode):
+        raise OSError(EISDIR, "it is a folder, and a file is meant", path)
     raise OSError(EINVAL, "not a regular file", path)
 
 

@@ -107,6 +107,8 @@ def _refuse_link(folder: int, name: str) -> None:
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return
+    if stat.S_ISDIR(about.st_mode):
+        raise OSError(errno.EISDIR, "it is a folder, and a file is meant")
     if not stat.S_ISREG(about.st_mode):
         raise OSError(errno.ELOOP, "not a plain file")
 

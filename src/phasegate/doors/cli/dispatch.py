@@ -10,7 +10,7 @@ import click
 
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_lines import LiveLines, clock, kept_up_to_date
-from phasegate.doors.cli.offering import agent_names, offering, package_ids
+from phasegate.doors.cli.offering import PackageName, agent_names, offering, package_ids
 from phasegate.doors.cli.render import json_option, printable, show
 from phasegate.doors.cli.running import interruptible
 from phasegate.doors.cli.telling import Teller, remarks_to
@@ -22,7 +22,7 @@ from phasegate.rules.activity import Activity
 
 
 @click.command()
-@click.argument("work_package", metavar="WPnn", shell_complete=offering(package_ids))
+@click.argument("work_package", type=PackageName(), metavar="WPnn", shell_complete=offering(package_ids))
 @feature_option
 @click.option(
     "--agent", metavar="NAME", shell_complete=offering(agent_names), help="Let this agent do it, whatever [roles] says."

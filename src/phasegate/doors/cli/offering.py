@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from phasegate.config import Config
     from phasegate.engine.views import Reader
 
+_MOST_DIGITS = 4
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
@@ -25,6 +26,17 @@ def offering(names: Callable[[], Iterable[str]]) -> Completer:
             return []
 
     return complete
+
+
+class PackageName(click.ParamType[str]):
+    """WP01; `wp1` is taken for it. What is no such id stays as it is: the command says what it knows."""
+
+    name = "package"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        number = value[2:]
+        is_id = value[:2].upper() == "WP" and number.isdecimal() and number.isascii() and len(number) <= _MOST_DIGITS
+        return f"WP{int(number):02}" if is_id else value
 
 
 def workflow_types() -> Iterable[str]:

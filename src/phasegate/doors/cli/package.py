@@ -6,7 +6,7 @@ import click
 
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
-from phasegate.doors.cli.offering import offering, package_ids
+from phasegate.doors.cli.offering import PackageName, offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.engine.package_view import package_view
 from phasegate.engine.views import PackageCard, features_of, need_reader, package_cards
@@ -42,7 +42,7 @@ def list_packages(feature: str | None, as_json: bool) -> None:
 
 
 @package.command("show")
-@click.argument("work_package", metavar="WPnn", shell_complete=offering(package_ids))
+@click.argument("work_package", type=PackageName(), metavar="WPnn", shell_complete=offering(package_ids))
 @feature_option
 @json_option
 def show_package(work_package: str, feature: str | None, as_json: bool) -> None:

@@ -76,6 +76,8 @@ def read_input(source: str) -> bytes:
         return _read_stdin()
     try:
         return Path(source).read_bytes()
+    except IsADirectoryError as error:
+        raise ConfigError(f"{source} is a folder, and a file is meant", "name a file in it, or - for stdin") from error
     except OSError as error:
         raise ConfigError(f"cannot read {source}: {error.strerror}", "name a readable file, or - for stdin") from error
 

@@ -8,7 +8,7 @@ import click
 
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
-from phasegate.doors.cli.offering import offering, package_ids
+from phasegate.doors.cli.offering import PackageName, offering, package_ids
 from phasegate.doors.cli.render import Sentence, json_option, printable, show
 from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project, opened_store
@@ -23,7 +23,7 @@ def scope() -> None:
 
 
 @scope.command("allow")
-@click.argument("work_package", metavar="WPnn", shell_complete=offering(package_ids))
+@click.argument("work_package", type=PackageName(), metavar="WPnn", shell_complete=offering(package_ids))
 @click.argument("path")
 @click.option("--reason", metavar="TEXT", type=Sentence(), required=True, help="Why; it is kept in the audit trail.")
 @feature_option

@@ -11,7 +11,7 @@ import click
 
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_lines import clock
-from phasegate.doors.cli.offering import offering, package_ids
+from phasegate.doors.cli.offering import PackageName, offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.engine.job_view import JobView
 from phasegate.engine.project import open_project
@@ -39,7 +39,7 @@ def _part_options(command: click.Command) -> click.Command:
 
 @_part_options
 @click.command("show")
-@click.argument("subject", metavar="WPnn|PHASE|JOB", shell_complete=offering(package_ids))
+@click.argument("subject", type=PackageName(), metavar="WPnn|PHASE|JOB", shell_complete=offering(package_ids))
 @click.option("--follow", is_flag=True, help="With --log: go on with what comes, until the agent has ended.")
 @feature_option
 @json_option

@@ -10,7 +10,7 @@ import click
 
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_lines import LiveLines, clock, kept_up_to_date
-from phasegate.doors.cli.offering import offering, package_ids
+from phasegate.doors.cli.offering import PackageName, offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, show
 from phasegate.doors.status import overview_text, package_text
 from phasegate.engine.views import Reader, find_cards, open_reader, overview
@@ -18,7 +18,9 @@ from phasegate.errors import ConfigError, PhasegateError
 
 
 @click.command()
-@click.argument("work_package", metavar="[WPnn]", required=False, shell_complete=offering(package_ids))
+@click.argument(
+    "work_package", type=PackageName(), metavar="[WPnn]", required=False, shell_complete=offering(package_ids)
+)
 @click.option("--all", "everything", is_flag=True, help="Every package, also where there are very many.")
 @click.option("--watch", is_flag=True, help="Keep it up to date on the terminal; Ctrl-C ends it.")
 @feature_option

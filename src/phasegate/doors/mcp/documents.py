@@ -110,7 +110,6 @@ def read_resource(folder: Path, uri: str) -> tuple[str, str]:
 
 def _journal(folder: Path, slug: str) -> str:
     with need_reader(str(folder)) as reader:
-        if slug not in features_of(reader, slug):
-            raise ConfigError(f"nothing is recorded of feature {slug}", "the tool `status` lists the features")
+        features_of(reader, slug)  # or a refusal
         told = [f"{event.ts} {event.line}" for event in Follower(reader, slug, after=0).told() if event.line]
     return "\n".join(told)[-LARGEST_DOCUMENT:]
