@@ -24,6 +24,7 @@ MODULES = (
     "scope_check",
     "workspace",
     "dispatch",
+    "setup_cache",
 )
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"

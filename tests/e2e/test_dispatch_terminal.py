@@ -13,7 +13,7 @@ import pexpect
 import pytest
 
 from support.caged import eventually, processes_with
-from support.dispatch_project import DispatchProject
+from support.dispatch_project import FILES, DispatchProject, approves, implements, make_project
 from support.quick_dispatch import two_agents_two_rounds
 
 WIPE = "\r\x1b[2K"
@@ -116,3 +116,14 @@ def test_elsewhere_there_are_plain_lines(tmp_path: Path, opened: list[pexpect.sp
     opened.append(terminal)
     terminal.expect(pexpect.EOF)
     assert "\x1b" not in (terminal.before or "")
+
+
+@pytest.mark.demand("R4.e")
+def test_a_setup_that_takes_its_time_is_shown_with_a_clock(tmp_path: Path, opened: list[pexpect.spawn[str]]) -> None:
+    project = make_project(tmp_path, run='\n[checks.python]\nsetup = "sleep 2"\n', files={**FILES, "setup.cfg": ""})
+    project.play(implements("src/login.ts"), approves())
+    terminal = start(project, columns=120)
+    opened.append(terminal)
+    terminal.expect(r"setup running, 0:0\d")
+    terminal.expect(pexpect.EOF)
+    assert not any("running" in line for line in on_screen(terminal.before or ""))

@@ -69,7 +69,7 @@ def _documents() -> list[Step]:
     return [document(name, PLAN if name == "tasks.md" else None) for name in ("proposal.md", "spec.md", "tasks.md")]
 
 
-@pytest.mark.demand("R4.b")
+@pytest.mark.demand("R4.b", "R4.f")
 @pytest.mark.parametrize("planted", ["setup.sh", "tools/inner.sh"])
 def test_a_fake_interpreter_that_an_agents_setup_planted_turns_no_later_merge_green(
     tmp_path: Path, planted: str

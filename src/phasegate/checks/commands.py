@@ -135,6 +135,7 @@ class Bench:
             argv=("sh", "-c", line),
             cwd=self.checkout,
             place=self.place,
+            purpose=purpose if purpose in Purpose.__members__.values() else "command",
             env={
                 **_ENVIRONMENT,
                 "CARGO_HOME": str(self.checkout / _TOOLS / "cargo"),

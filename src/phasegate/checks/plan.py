@@ -86,6 +86,7 @@ class Command(msgspec.Struct, frozen=True):
     timeout_s: float
     access: Access = Access.NONE
     log: Path | None = None  # where the whole output goes
+    purpose: str = ""
     place: Path | None = None  # the whole checkout, where `cwd` is a folder of it
 
 

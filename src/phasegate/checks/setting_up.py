@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +35,6 @@ class SetUp(NamedTuple):
     check: Check
     candidate: Candidate
     found: Collected | None = None
-    is_kept: bool = False
 
 
 class _Try(NamedTuple):
@@ -62,8 +62,9 @@ class SetupGround(NamedTuple):
 def set_up(ground: SetupGround, kept: SetupPlace | None) -> SetUp:
     """Set a checkout up. What fails, and what leaves no test to be found, is followed by the next candidate."""
     candidates = ground.plan.setups or (Candidate(ground.plan.commands.get(Purpose.SETUP, "")),)
+    began_s = time.monotonic()
     if kept is not None and (entry := kept.cache.restore(kept.key, ground.checkout)) is not None:
-        return _from_cache(candidates, entry)
+        return _from_cache(candidates, entry, time.monotonic() - began_s)
     tries: list[_Try] = []
     for place, candidate in enumerate(candidates[:MOST_TRIES]):
         if tries:
@@ -80,12 +81,12 @@ def set_up(ground: SetupGround, kept: SetupPlace | None) -> SetUp:
     return SetUp(best.check, best.candidate, best.found)
 
 
-def _from_cache(candidates: tuple[Candidate, ...], entry: KeptSetup) -> SetUp:
+def _from_cache(candidates: tuple[Candidate, ...], entry: KeptSetup, duration_s: float) -> SetUp:
     candidate = next((one for one in candidates if one.run == entry.run), Candidate(entry.run))
     if not candidate.run:
-        return SetUp(not_asked(Purpose.SETUP, entry.summary), candidate, is_kept=True)
+        return SetUp(not_asked(Purpose.SETUP, entry.summary), candidate)
     check = passed(Purpose.SETUP, "taken from the cache", [f"command: {candidate.run}", *entry.notes])
-    return SetUp(check, candidate, is_kept=True)
+    return SetUp(msgspec.structs.replace(check, duration_s=duration_s), candidate)
 
 
 def _tried(ground: SetupGround, place: int, candidate: Candidate) -> _Try:

@@ -19,7 +19,7 @@ from phasegate.checks.caged import CagedRunner
 from phasegate.checks.commands import Bench, is_folder_of
 from phasegate.checks.evidence import Check, Outcome, failed
 from phasegate.checks.manifest import asked
-from phasegate.checks.plan import Command, Plan, Purpose, Ran
+from phasegate.checks.plan import Command, Plan, Purpose, Ran, Runner
 from phasegate.checks.setting_up import SetupPlace
 from phasegate.checks.setup_cache import SetupCache, key_of, programs_among
 from phasegate.checks.test_count import FEW
@@ -31,6 +31,7 @@ from phasegate.engine.setup_inputs import setup_inputs
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.files.durable import replace_file
 from phasegate.record.lock import repository_lock
+from phasegate.rules.activity import RunningCommand
 from phasegate.rules.retry import Fault
 from phasegate.rules.work_package import WorkPackage
 from phasegate.workspace.agent_git_writer import object_stores
@@ -207,7 +208,7 @@ class Base:
                 remove_tree(folder)
             folder.mkdir(parents=True, mode=0o700)
         export(self.project.repository, self.start, room / "tree", with_git=True)
-        runner = _Heard(runner_in(self.project, room / "job", "base"), hear)
+        runner = runner_in(self.project, room / "job", "base", hear)
         kept, is_persons = self.kept_for(self.start, planned.plan), self.start == self.origin
         bench = Bench(planned.plan, room / "tree", runner, kept, is_persons=is_persons, logs=logs)
         checks = [*bench.checks(asked(planned.plan)), *_few_tests(bench)]
@@ -215,22 +216,22 @@ class Base:
         return _reported(self.start, planned, bench, tuple(checks), logs)
 
 
-def runner_in(project: Project, folder: Path, kind: str) -> CagedRunner:
+def runner_in(project: Project, folder: Path, kind: str, hear: Hear | None = None) -> Runner:
     """A build may ask git for its version: the clean checkout's git borrows the objects of the repository."""
-    stores = tuple(object_stores(project.repository))
-    return CagedRunner(folder, f"{kind}-{project.clock.new_id()}", wanted_level(project), project.stop, stores)
+    stores, tag = tuple(object_stores(project.repository)), f"{kind}-{project.clock.new_id()}"
+    run = CagedRunner(folder, tag, wanted_level(project), project.stop, stores)
 
+    def shown(command: Command, /) -> Ran:
+        """Who watches sees what runs and for how long."""
+        if hear is not None:
+            hear(command.purpose, command.argv[-1])
+        project.commands[tag] = RunningCommand(command.purpose, project.clock.monotonic_s())
+        try:
+            return run(command)
+        finally:
+            project.commands.pop(tag, None)
 
-class _Heard:
-    """A runner, and somebody who is told of each command before it starts."""
-
-    def __init__(self, run: CagedRunner, hear: Hear | None) -> None:
-        self._run, self._hear = run, hear
-
-    def __call__(self, command: Command, /) -> Ran:
-        if self._hear is not None:
-            self._hear(command.log.stem if command.log else "", command.argv[-1])
-        return self._run(command)
+    return shown
 
 
 def _read(path: Path) -> BaseReport | None:

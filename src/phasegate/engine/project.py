@@ -16,7 +16,7 @@ from phasegate.record.location import Location, locate
 from phasegate.record.recovery import recover
 from phasegate.record.store import Store as Store  # doors name the type
 from phasegate.record.store import open_store
-from phasegate.rules.activity import Activity
+from phasegate.rules.activity import Activity, RunningCommand
 from phasegate.rules.ordering import By
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository, open_repository, person_at_work
@@ -33,6 +33,7 @@ class Project(NamedTuple):
     refs: Refs
     papers: Papers
     activities: MutableMapping[str, Activity]  # of the jobs that run now, by id; the latest is last
+    commands: MutableMapping[str, RunningCommand]  # of our checks, that run now
     clock: Clock = SystemClock()
 
     @property
@@ -66,7 +67,7 @@ def open_project(start: Path, flags: Mapping[str, str] | None = None) -> Project
     config = load(location.root, os.environ, flags).config
     repository = open_repository(location.root)
     papers = FilePapers(location.folder)
-    return Project(location.root, repository, location, config, Stop(), LocalRefs(repository), papers, {})
+    return Project(location.root, repository, location, config, Stop(), LocalRefs(repository), papers, {}, {})
 
 
 @contextmanager

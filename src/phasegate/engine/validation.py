@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.checks.caged import CagedRunner
 from phasegate.checks.commands import Bench
 from phasegate.checks.commits import Commit
 from phasegate.checks.evidence import Check, Evidence, Outcome
 from phasegate.checks.manifest import RootAsk, Work, gather_evidence
-from phasegate.checks.plan import Plan, Purpose
+from phasegate.checks.plan import Plan, Purpose, Runner
 from phasegate.checks.secrets import Added, added_lines
 from phasegate.engine.base_check import Base, refuse_unsound, runner_in
 from phasegate.engine.check_plan import plans_for
@@ -91,7 +90,7 @@ class Checker(NamedTuple):
         name = f"{self.package.feature_slug}-{self.package.work_package_id}"
         return self.project.location.folder / "rooms" / name
 
-    def _runner(self) -> CagedRunner:
+    def _runner(self) -> Runner:
         return runner_in(self.project, self._room / "job", "check")
 
     def _export(self, commit: str) -> None:

@@ -22,6 +22,18 @@ class Activity(NamedTuple):
         return "  ".join(part for part in (self.last, used) if part)
 
 
+class RunningCommand(NamedTuple):
+    """A command of our checks, at work since a moment of the monotonic clock."""
+
+    purpose: str
+    since_s: float
+
+    def line(self, now_s: float) -> str:
+        """`setup running, 0:42`."""
+        passed = max(0, int(now_s - self.since_s))
+        return f"{self.purpose} running, {passed // 60}:{passed % 60:02}"
+
+
 def acted(before: Activity, what: str) -> Activity:
     """A file was changed, a command or another tool was called."""
     return before._replace(last=_one_line(what), message="")

@@ -18,7 +18,7 @@ from phasegate.engine.dispatch import PackageReport, Progress, Stopped
 from phasegate.engine.dispatch import dispatch as carry
 from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project, opened_store
-from phasegate.rules.activity import Activity
+from phasegate.rules.activity import Activity, RunningCommand
 
 
 @click.command()
@@ -43,7 +43,7 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
     with opened_store(project) as store:
         one = find_package(store, work_package, feature)
         teller = Teller()
-        shown = _Progressing(teller.live, project.activities)
+        shown = _Progressing(teller.live, project.activities, project.commands)
         with remarks_to(teller), kept_up_to_date(teller.live, shown.lines), interruptible(project):
             by = project.ordered_at("cli")
             report = carry(project, store, one, agent=agent, say=teller.say, show=shown, by=by)
@@ -57,8 +57,10 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
 class _Progressing:
     """What is going on, in a line. The clock counts from the beginning of a step; then what an agent did last."""
 
-    def __init__(self, live: LiveLines, activities: Mapping[str, Activity]) -> None:
-        self._live, self._activities = live, activities
+    def __init__(
+        self, live: LiveLines, activities: Mapping[str, Activity], commands: Mapping[str, RunningCommand]
+    ) -> None:
+        self._live, self._activities, self._commands = live, activities, commands
         self._now: Progress | None = None
         self._since_s = 0.0
 
@@ -70,8 +72,8 @@ class _Progressing:
 
     def lines(self) -> list[str]:
         now = self._now
-        if now is None:
-            return []
+        if now is None:  # the base is looked at before the first step
+            return [self._doing().strip()] if self._commands else []
         who = f" by {', '.join(now.agents)}" if now.agents else ""
         passed = clock(time.monotonic() - self._since_s)
         return [f"{now.package}  {now.state}  round {now.round}/{now.rounds}  {now.step}{who}  {passed}{self._doing()}"]
@@ -80,7 +82,7 @@ class _Progressing:
         """Of several agents, the one that was heard last; the tokens are those of all that are at work."""
         of_jobs = [*self._activities.values()]
         if not of_jobs:
-            return ""
+            return "".join(f"  {one.line(time.monotonic())}" for one in [*self._commands.values()])
         line = of_jobs[-1]._replace(tokens=sum(one.tokens for one in of_jobs)).line
         return f"  {line}" if line else ""
 

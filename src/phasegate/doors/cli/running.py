@@ -180,7 +180,7 @@ def carry_on(
     hints: bool = True,
 ) -> int:
     """Drive a feature and tell what happens. Without `hints` no command is named: nobody could type it here."""
-    teller = Teller(quiet=as_json, activities=project.activities)
+    teller = Teller(quiet=as_json, activities=project.activities, commands=project.commands)
     if from_start and not as_json:
         begun = read_feature(store, slug)
         assert begun is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from phasegate.doors.cli.live_lines import LiveLines, clock
 from phasegate.doors.cli.render import printable, say, stdout_is_a_file_of_its_own
 from phasegate.engine.views import Job
 from phasegate.engine.watching import Follower, StreamEvent
-from phasegate.rules.activity import Activity
+from phasegate.rules.activity import Activity, RunningCommand
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.work_package import State
 from phasegate.rules.workflow import resolve_display_name
@@ -24,10 +25,17 @@ _MOST_JOBS = 8
 class Teller:
     """Prints what happens. A block is held back until it is known whether something follows it."""
 
-    def __init__(self, *, quiet: bool = False, activities: Mapping[str, Activity] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        activities: Mapping[str, Activity] | None = None,
+        commands: Mapping[str, RunningCommand] | None = None,
+    ) -> None:
         self._block = ""
         self._quiet = quiet
         self._activities = {} if activities is None else activities
+        self._commands = {} if commands is None else commands
         self._began = datetime.now(UTC)
         self._warned: set[str] = set()
         self._lock = Lock()
@@ -59,7 +67,9 @@ class Teller:
     def look(self, follower: Follower) -> None:
         """Bring the live lines up to date, where there are any."""
         if not self._quiet and follower.feature is not None:
-            self.live.draw([*_going_on(follower.feature, [*follower.at_work.values()], self._activities, self._began)])
+            lines = _going_on(follower.feature, [*follower.at_work.values()], self._activities, self._began)
+            running = [f"  {one.line(time.monotonic())}" for one in [*self._commands.values()]]
+            self.live.draw([*lines, *running])
 
     def end(self, lines: tuple[str, ...] = ()) -> None:
         """Say where things stand, then the last block."""
