@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -145,8 +148,6 @@ def test_sync_looks_once_and_starts_no_agent(made: FeatureProject, forge: FakeFo
 
 def made_stop(made: FeatureProject) -> object:
     """A person stops the run, as Ctrl-C does."""
-    import signal
-
     return lambda: os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -254,12 +255,40 @@ def test_a_forge_that_only_says_merged_is_not_believed_and_a_squash_by_a_person_
     assert BRANCH not in made.branches()
 
 
+@pytest.mark.demand("X7.b")
+def test_a_run_killed_after_each_thing_that_it_did_at_the_forge_does_none_of_them_twice(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge)
+    made.start()
+    forge.people = [lambda: forge.remark(1, "Please do it politely."), lambda: None, lambda: forge.approve(1)]
+    killed: list[str] = []
+    running: list[subprocess.Popen[bytes]] = []
+
+    def kill(done: str) -> None:
+        if "graphql" not in done and killed.count(done) < (2 if done == "git push" else 1):
+            killed.append(done)
+            running[-1].kill()
+
+    forge.on_done = kill
+    codes = []
+    while not codes or codes[-1] != 0:
+        assert len(codes) <= 12, codes
+        argv = [sys.executable, "-m", "phasegate", "run"]
+        running.append(subprocess.Popen(argv, cwd=made.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        codes.append(running[-1].wait(timeout=300))
+        assert codes[-1] in (0, -9), codes
+    # Publishing twice, statuses of two heads, an answer, the merge: each was followed by a kill.
+    assert len(killed) == len(codes) - 1 >= 6, killed
+    assert [one.state for one in forge.pulls.values()] == ["merged"]
+    assert len([one for one in forge.pulls[1].comments if "Done in" in one.text]) == 1
+    assert len(git(forge.bare, "log", "--first-parent", "--merges", "--format=%H", "main").split()) == 1
+    assert made.audit_problems() == []
+
+
 @pytest.mark.demand("X7.a")
 def test_without_a_forge_nothing_of_it_is_loaded(made: FeatureProject) -> None:
     script = "import sys\nfrom phasegate.doors.cli import run\nrun(['run', 'quick', 'Say bye to people'])\n"
     script += "print([name for name in sys.modules if name.startswith(('phasegate.forge', 'urllib.request'))])"
-    import subprocess
-    import sys
-
     done = subprocess.run([sys.executable, "-c", script], cwd=made.root, capture_output=True, text=True, timeout=120)
     assert done.stdout.endswith("[]\n"), done

@@ -78,6 +78,7 @@ class FakeForge:
     faults: list[Callable[[str, str], int | None]] = field(default_factory=list)  # (method, path) -> a status to play
     lose_answers: list[str] = field(default_factory=list)  # "POST /…": carried out, and no answer sent
     merge_fails: str = ""
+    on_done: Callable[[str], object] = lambda _: None  # after something was carried out, before it is answered
     people: list[Callable[[], object]] = field(default_factory=list)  # what people do, one thing before each look
     next_id: int = 100
     lock: RLock = field(default_factory=RLock)
@@ -521,6 +522,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             query = {key: values[0] for key, values in parse_qs(split.query).items()}
             status, said = APIS[forge.kind](forge, method, split.path, query, json.loads(data or b"{}"))
+            if method != "GET":
+                forge.on_done(f"{method} {split.path}")
             if f"{method} {split.path}" in forge.lose_answers:
                 forge.lose_answers.remove(f"{method} {split.path}")
                 self.close_connection = True
@@ -567,6 +570,8 @@ class _Handler(BaseHTTPRequestHandler):
             "REMOTE_USER": "grace",
         }
         done = subprocess.run(["git", "http-backend"], input=data, env=env, capture_output=True, timeout=60)
+        if path.endswith("/git-receive-pack"):
+            self.forge.on_done("git push")
         head, _, body = done.stdout.partition(b"\r\n\r\n")
         fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
         self.send_response(int(fields.pop("Status", "200").split()[0]))
