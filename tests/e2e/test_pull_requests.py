@@ -101,6 +101,9 @@ def test_a_feature_is_published_corrected_after_remarks_approved_and_merged(
     assert opened[-1].head in answers[0]
     assert ("phasegate", "success") in forge.statuses[opened[-1].head]
     assert forge.head(BRANCH) == "", "the branch at the forge is removed"
+    ci = made._replace(root=forge.bare.parent / "ci")
+    git(forge.bare.parent, "clone", "-q", str(forge.bare), "ci")
+    assert ci.call("trace", "--feature", SLUG, "--check").code == 0, "a clone knows the feature by its commits"
     assert BRANCH not in made.branches()
     assert made.audit_problems() == []
 

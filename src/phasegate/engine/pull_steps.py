@@ -36,9 +36,8 @@ from phasegate.rules.pull_request import (
 from phasegate.rules.workflow import gate_name
 from phasegate.workspace.merge import merge_trees
 from phasegate.workspace.objects import write_merge
-from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.remote import Pushed, branch_there, fetch_branch, push_branch
-from phasegate.workspace.repository import commit_of, is_ancestor, read_refs
+from phasegate.workspace.repository import commit_of, is_ancestor
 
 _LONGEST_TITLE = 120
 
@@ -174,10 +173,10 @@ class PullSteps:
         )
 
     def _packages(self) -> Iterator[tuple[str, str, str]]:
-        refs = read_refs(self._project.repository, f"{BRANCHES}{self._branch.name}-")
+        branches = {row.id: f"{self._branch.name}-{row.id}" for row in self._known.packages}
+        commits = self._project.refs.fetch(*branches.values()) if branches else {}
         for row in self._known.packages:
-            commit = refs.get(f"{BRANCHES}{self._branch.name}-{row.id}", "")
-            yield row.id, f"{row.title} ({row.state}, round {row.round})", commit[:12]
+            yield row.id, f"{row.title} ({row.state}, round {row.round})", commits.get(branches[row.id], "")[:12]
 
     def _requirements(self) -> Iterator[tuple[str, str, str, str]]:
         packages = [one.package for one in planned_in(self._branch.slug, self._known.documents).values()]

@@ -56,6 +56,8 @@ def trace_feature(project: Project, slug: str) -> Report:
             f"{slug} has no {SPEC}: it is where requirements are; {folder} was looked for in {looked}",
             f"write {folder}/{SPEC}, see `phasegate spec check`",
         )
+    if reader is None and not branches and (head := commit_of(project.repository, "HEAD")):
+        branches[f"feat/{slug}"] = head  # a clone that knows the feature by its commits alone, in CI for instance
     packages = [reading.package for reading in feature.packages.values() if reading.package]
     began = beginnings(reader, slug) if reader else {}
     works = [_work(project, package, branches, began.get(package.work_package_id)) for package in packages]

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 COLUMNS = ("PLANNED", "DOING", "FOR_REVIEW", "DONE", "BLOCKED")
 NARROW = 76  # below this, five columns show too little of each title
 ENDED = ("completed", "cancelled")
+AT_A_FORGE = " waits for people"  # the end of a reason: behind the last gate, a pull request
 _GAP = "  "
 # What a person does next, by the stage of the workflow.
 _THEN = {
@@ -145,9 +146,11 @@ def _text(value: object) -> str:
     return visible(value).strip() if isinstance(value, str) else ""
 
 
-def next_commands(stage: str, *, is_last_phase: bool, naming: str = "") -> str:
+def next_commands(stage: str, *, is_last_phase: bool, is_published: bool = False, naming: str = "") -> str:
     """What a person types next. `naming`: ` --feature SLUG`, where another feature is in work too."""
-    verbs = ("complete",) if stage == "gate-passed" and is_last_phase else _THEN.get(stage, ())
+    verbs = _THEN.get(stage, ())
+    if stage == "gate-passed" and is_last_phase:
+        verbs = ("run", "sync") if is_published else ("complete",)
     return (", and " if stage == "blocked" else ", or ").join(f"phasegate {verb}{naming}" for verb in verbs)
 
 
@@ -201,7 +204,8 @@ def _what_next(workflow: FeatureCard, naming: str) -> Iterator[str]:
         yield f"  running: {worker_line(workflow.worker)}"
         return
     is_last = workflow.phase == workflow.phases[-1].key
-    if then := next_commands(workflow.stage, is_last_phase=is_last, naming=naming):
+    is_published = workflow.reason.endswith(AT_A_FORGE)
+    if then := next_commands(workflow.stage, is_last_phase=is_last, is_published=is_published, naming=naming):
         yield f"  then: {then}"
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from phasegate.rules import lifecycle
 from phasegate.rules.answer_words import Verdict
+from phasegate.rules.board import AT_A_FORGE
 from phasegate.rules.dependencies import ready, waves
 from phasegate.rules.feature_events import (
     Completed,
@@ -83,8 +84,8 @@ def outcome(feature: Feature, event: Happened) -> Feature | None:  # noqa: C901 
             return _done(changed(feature, merged=commit))
         case NotMerged(reason, remediation) if due in (Step.MERGE, Step.PUBLISH, Step.AWAIT):
             return _stopped(feature, reason, remediation)
-        case PullOpened(_, _, head) if due is Step.PUBLISH:
-            return _done(changed(feature, pull=event, judged=head, unanswered=0))
+        case PullOpened(_, url, head) if due is Step.PUBLISH:
+            return _done(changed(_noted(feature, url + AT_A_FORGE), pull=event, judged=head, unanswered=0))
         case Remarked() if due is Step.AWAIT:
             return _after_remarks(feature, event)
         case Completed() if due is Step.TIDY:
@@ -214,7 +215,7 @@ def _after_remarks(feature: Feature, event: Remarked) -> Feature:
     if not new:
         return feature
     findings = "\n\n".join(one.finding for one in new)
-    taken = changed(feature, remarks=(*feature.remarks, *new), unanswered=len(new), findings=findings)
+    taken = changed(_noted(feature, ""), remarks=(*feature.remarks, *new), unanswered=len(new), findings=findings)
     if not feature.can_mend:
         return changed(_stopped(taken, f"remarks at the pull request:\n{findings}", _NO_PACKAGES), todo=AT_FORGE)
     return changed(taken, todo=(*MENDING, *AT_FORGE), judged="")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from phasegate.rules import package_run
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.board import next_commands
+from phasegate.rules.board import AT_A_FORGE, next_commands
 from phasegate.rules.decide import decide, take
 from phasegate.rules.feature_events import (
     Advanced,
@@ -216,7 +216,10 @@ def standing_lines(feature: Feature, naming: str = "") -> tuple[str, ...]:
                 then,
             )
         case Stage.GATE_PASSED if feature.pull is not None and not feature.merged:
-            return (f"{feature.pull.url} waits for people", "  then: phasegate run, or phasegate sync for one look")
+            return (
+                f"{feature.pull.url}{AT_A_FORGE}",
+                f"  then: phasegate run{naming}, or phasegate sync{naming} for one look",
+            )
         case Stage.GATE_PASSED if workflow.is_last_phase:
             return (f"{gate} was the last gate; {branch}", then)
         case Stage.GATE_PASSED:
