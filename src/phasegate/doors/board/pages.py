@@ -37,9 +37,9 @@ _ORDERS = {  # how a button is called, and what it asks before it is done
     "advance": ("On to the next phase", ""),
     "retry": ("Another round", ""),
     "run": ("Go on", ""),
-    "back": ("Back to that phase", "Take {feature} back? Its gates from there on must pass again."),
     "stop": ("Stop the run", "End the run of {feature}? What its agents left is saved."),
     "escalate": ("Hold for a person", ""),
+    "back": ("Back to", "Take {feature} back? Its gates from there on must pass again."),
     "cancel": ("Cancel", "End {feature} without a merge? Its branches are kept."),
 }
 _STANDINGS = {"waiting": "waiting for you", "working": "in work", "stopped": "stopped", "ended": "ended"}
@@ -82,10 +82,8 @@ def whole(shell: Shell, title: str, *content: Child) -> Html:
         tag("title", f"{title} · Phasegate"),
         tag("link", {"rel": "stylesheet", "href": "/static/board.css"}),
         tag("link", {"rel": "icon", "href": "/static/board.svg"}),
-        *(
-            tag("script", {"src": f"/static/{name}", "defer": True})
-            for name in ("htmx.min.js", "hx-sse.min.js", "board.js")
-        ),
+        # Not deferred: htmx would begin before its extension is there.
+        *(tag("script", {"src": f"/static/{name}"}) for name in ("htmx.min.js", "hx-sse.min.js", "board.js")),
     )
     header = tag(
         "header",
@@ -225,7 +223,11 @@ def feature_page(place: str, view: FeatureView, packages: Sequence[PackageCard],
         return address(place, "feature", card.feature, id_)
 
     lines = view.lines or ()
-    happened = tag("ol.lines", {"reversed": True}, *(_line(one.ts, one.line) for one in reversed(lines[-MOST_LINES:])))
+    happened = tag(
+        "ol.lines",
+        {"reversed": True, "tabindex": 0, "aria-label": "What happened, newest first"},
+        *(_line(one.ts, one.line) for one in reversed(lines[-MOST_LINES:])),
+    )
     roles, _, share = worked(view.bars)
     legend = [
         tag("span", {"class": f"key role-{role}"}, f"{role} ", tag("b", duration(taken)))
@@ -293,11 +295,15 @@ def decision(place: str, now: StandingView, seq: int, *, is_working: bool, with_
     """What a feature waits for, why, and the buttons for it; nothing where it has ended."""
     if now.standing == "ended":
         return Html("")
-    orders = ("stop",) if is_working else tuple(order for order in _ORDERS if order in now.orders)
+    orders = (
+        ("stop",)
+        if is_working
+        else tuple(order for order in _ORDERS if order in now.orders and (order != "run" or now.standing == "stopped"))
+    )
     title = {"working": "Agents are at work", "stopped": "Nobody is at work on this"}.get(now.standing, "Your decision")
     named = tag("a", {"href": address(place, "feature", now.feature)}, now.feature)
     why = now.reason or (
-        f"In {now.phase}. Whatever was done counts; it goes on from there."
+        f"In {now.phase}.{'' if is_working else ' Whatever was done counts; it goes on from there.'}"
         if now.standing != "waiting"
         else "Its last gate has passed. Nothing has been merged yet."
     )
@@ -321,7 +327,8 @@ def decision(place: str, now: StandingView, seq: int, *, is_working: bool, with_
     buttons = [_button(place, now, order, is_first=at == 0) for at, order in enumerate(orders)]
     if "back" in orders:
         phases = [tag("option", {"value": key}, key) for key in reversed(now.earlier)]
-        buttons.append(tag("select", {"name": "phase", "aria-label": f"Earlier phase of {now.feature}"}, *phases))
+        which = tag("select", {"name": "phase", "aria-label": f"Earlier phase of {now.feature}"}, *phases)
+        buttons.insert(orders.index("back") + 1, which)
     return tag(
         "section",
         {"class": f"decision is-{now.standing}", "aria-label": f"{title}: {now.feature}"},
@@ -345,7 +352,7 @@ def _button(place: str, now: StandingView, order: str, *, is_first: bool) -> Htm
         "button",
         {
             "type": "button",
-            "class": "primary" if is_first else "danger" if order == "cancel" else None,
+            "class": "primary" if is_first and order != "stop" else "danger" if order == "cancel" else None,
             "hx-post": address(place, "feature", now.feature, "order", order),
             "hx-include": "closest form",
             "hx-target": "#notice",

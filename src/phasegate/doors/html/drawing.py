@@ -143,7 +143,7 @@ def _node(card: PackageCard, place: tuple[int, int], link: Link) -> Html:
     label = f"{card.id} {card.title}: {told.strip(' ·')}"
     inside = tag("g", {"class": f"node is-{card.state.lower()}"}, tag("title", label), *texts)
     href = link(card.id)
-    return tag("a", {"href": href, "aria-label": label}, inside) if href else inside
+    return tag("a", {"href": href}, inside) if href else inside
 
 
 def _cut(text: str, most: int) -> str:

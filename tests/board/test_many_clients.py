@@ -1,0 +1,85 @@
+"""Fifty browsers and a thousand events a second: nobody is left behind, and the board stays small."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from support.board_client import BoardClient
+from support.feature_run import DESCRIPTION, SLUG, TYPE, make_feature_run
+
+CLIENTS, EVENTS, SECONDS = 50, 1_000, 5
+WRITES = """
+import sys, time
+from pathlib import Path
+from phasegate.engine.project import open_project, opened_store
+from phasegate.record.rows import Event
+project = open_project(Path(sys.argv[1]))
+with opened_store(project) as store:
+    for second in range(int(sys.argv[3])):
+        until = time.monotonic() + 1
+        for _ in range(10):
+            store.append_now(sys.argv[2], project.now(), [Event("noted", b"{}")] * (int(sys.argv[4]) // 10))
+        written = time.time()
+        time.sleep(max(0, until - time.monotonic()))
+print(written)
+"""
+
+
+def listen(board: BoardClient, listening: Event) -> tuple[int, list[float]]:
+    """The last id that one browser heard of, and when it heard of each."""
+    connection = HTTPConnection("127.0.0.1", board.port, timeout=5)
+    with closing(connection):
+        return _heard(connection, board, listening)
+
+
+def _heard(connection: HTTPConnection, board: BoardClient, listening: Event) -> tuple[int, list[float]]:
+    connection.request("GET", f"/events?at=repo&feature={SLUG}", headers={"Host": board.host, "Cookie": board.cookie})
+    stream, last, heard = connection.getresponse(), 0, list[float]()
+    assert stream.readline().startswith(b"retry")
+    listening.set()
+    while True:
+        try:
+            line = stream.readline()
+        except TimeoutError:
+            return last, heard
+        if line.startswith(b"id: "):
+            last = int(line[4:])
+            heard.append(time.time())
+
+
+def resident_kb(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+
+@pytest.mark.demand("X2.b")
+def test_fifty_browsers_hear_of_the_last_of_a_thousand_events_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run = make_feature_run(tmp_path)
+    run.run("start", TYPE, DESCRIPTION)
+    with BoardClient(run.root) as board, ThreadPoolExecutor(CLIENTS) as pool:
+        board.get(f"/at/repo/feature/{SLUG}")
+        before, marks = resident_kb(board.process.pid), [Event() for _ in range(CLIENTS)]
+        clients = [pool.submit(listen, board, mark) for mark in marks]
+        assert all(mark.wait(60) for mark in marks)
+        argv = [sys.executable, "-c", WRITES, str(run.root), SLUG, str(SECONDS), str(EVENTS)]
+        last_written = float(subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300).stdout)
+        found = [client.result() for client in clients]  # each ends after five seconds of silence
+        after = resident_kb(board.process.pid)
+    ids = {last for last, _ in found}
+    assert len(ids) == 1, ids  # all of them heard of the same last change
+    assert all(1 <= len(heard) <= SECONDS * 4 * 3 for _, heard in found)  # merged: at most four a second each
+    latest = max(heard[-1] for _, heard in found) - last_written
+    print(f"{CLIENTS} clients, {EVENTS} events a second: the last heard after {latest:.2f} s; {after - before} kB more")
+    assert after - before < 100_000
