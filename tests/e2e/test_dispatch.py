@@ -124,10 +124,15 @@ def test_the_login_form_is_built_by_two_agents_and_two_review_rounds(tmp_path: P
     assert all(job.started < job.ended for job in jobs)
     assert FINDING not in project.prompt(jobs[0].id)
     assert FINDING in project.prompt(jobs[3].id)
+    wrote: list[list[str]] = []
     for job in jobs:
         entries = project.trail(job.id)
-        assert [entry["action"] for entry in entries] == ["start", "exit", "answer"]
+        actions = [entry["action"] for entry in entries if entry["action"] not in ("read_spec", "write_file")]
+        own = [entry["path"] for entry in entries if entry["action"] == "write_file"]
+        assert actions[: actions.index("answer")] == ["start", *(["commit"] if own else []), "exit"]
+        wrote.append(sorted(own))
         assert {entry["job"] for entry in entries} == {job.id}
+    assert sorted(wrote) == sorted([sorted(first), sorted(second), [], [first[0]], [], []])
 
 
 SAVES = """

@@ -82,6 +82,10 @@ class MemoryRecord:
     def job(self, id_: str) -> Job | None:
         return next((row for row in self._of(Job) if row.id == id_), None)
 
+    def seal(self, job: str) -> Seal | None:
+        with self._lock:
+            return next((row for row in self._rows.values() if isinstance(row, Seal) and row.job == job), None)
+
     def spent(self, feature: str | None = None) -> Spent:
         jobs = [row for row in self._of(Job) if feature in (None, row.feature)]
         return Spent(sum(job.tokens for job in jobs), sum(job.cost_usd for job in jobs))
@@ -133,12 +137,22 @@ class MemoryTrails:
                 raise StateConflict(f"the trail of {job} exists already")
             self.lines[job], self._heads[job] = [], (feature, origin(feature, job))
 
-    def write(self, job: str, ts: str, done: Done) -> None:
+    def open_again(self, seal: Seal) -> None:
         with self._lock:
-            feature, before = self._heads[job]
-            line, digest = bind(before, entry(ts, job, done))
-            self.lines[job].append(line)
-            self._heads[job] = (feature, digest)
+            if b"".join(self.lines[seal.job])[-1:] != b"\n" or len(self.lines[seal.job]) != seal.lines:
+                raise StateConflict(f"the trail of {seal.job} is not the one that was closed")
+            self._heads[seal.job] = (seal.feature, seal.hash)
+
+    def write(self, job: str, ts: str, done: Done) -> None:
+        self.write_all(job, [(ts, done)])
+
+    def write_all(self, job: str, entries: Sequence[tuple[str, Done]]) -> None:
+        with self._lock:
+            for ts, done in entries:
+                feature, before = self._heads[job]
+                line, digest = bind(before, entry(ts, job, done))
+                self.lines[job].append(line)
+                self._heads[job] = (feature, digest)
 
     def close(self, job: str) -> Seal:
         with self._lock:

@@ -17,6 +17,7 @@ from phasegate.agents.port import (
     AgentTask,
     AwaitsModel,
     Ending,
+    EventKind,
     FinishedRun,
     HearsErrors,
     Launch,
@@ -28,10 +29,11 @@ from phasegate.agents.sign_in import SignIn
 from phasegate.agents.tool_use import notice
 from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import Job
+from phasegate.cage.job import Job, OnSignal
 from phasegate.cage.level import Level
 from phasegate.cage.redact import Redactor
 from phasegate.cage.request import Outcome, Request
+from phasegate.rules.answer import blockers_in
 
 OnEvent = Callable[[AgentEvent], None]
 _log = logging.getLogger(__name__)
@@ -99,7 +101,9 @@ def _place(launch: Launch, home: Path) -> None:
         (home / name).write_bytes(content)
 
 
-def run_agent(job: Job, reading: StreamReading, on_event: OnEvent | None = None) -> AgentRun:
+def run_agent(
+    job: Job, reading: StreamReading, on_event: OnEvent | None = None, on_signal: OnSignal | None = None
+) -> AgentRun:
     """Run a job to its end. Its stdout goes to the reading line by line, and what happens to `on_event`, both live.
 
     Neither can harm the run. What the reading could not take in was not read, so the run has failed; a listener that
@@ -108,7 +112,7 @@ def run_agent(job: Job, reading: StreamReading, on_event: OnEvent | None = None)
     ear = _Ear(reading, on_event)
     if isinstance(reading, AwaitsModel):
         reading.begin()
-    outcome = job.run(ear.hear)
+    outcome = job.run(ear.hear, on_signal)
     finished = finished_of(outcome, time.time(), ear.skipped_lines())
     try:
         if not outcome.unheard:
@@ -148,9 +152,9 @@ class _Ear:
         if stream is Stream.STDOUT:
             for line in self._lines.feed(chunk):
                 self._take(line)
-        elif isinstance(self._reading, HearsErrors):
+        else:
             for line in self._error_lines.feed(chunk):
-                self.tell(self._reading.error_line(line.decode("utf-8", "replace")))
+                self._take_error(line.decode("utf-8", "replace"))
 
     def skipped_lines(self) -> int:
         self._rest = self._lines.rest()
@@ -161,6 +165,12 @@ class _Ear:
         for line in self._rest:
             if line:
                 self._take(line)
+
+    def _take_error(self, line: str) -> None:
+        if isinstance(self._reading, HearsErrors):
+            self.tell(self._reading.error_line(line))
+        if blockers_in(line):
+            self.tell((AgentEvent(EventKind.BLOCKER, line),))
 
     def _take(self, line: bytes) -> None:
         self.tell(self._reading.line(line.decode("utf-8", "replace")))

@@ -66,6 +66,7 @@ class _CodexItem(msgspec.Struct, frozen=True):
     message: str = ""
     command: str = ""
     aggregated_output: object = None
+    exit_code: int | None = None
     status: str = ""
     changes: tuple[_CodexChange, ...] = ()
     tool: str = ""
@@ -164,8 +165,8 @@ class _CodexReading:
                     yield file_change(change.path, self._checkout, removed=change.kind == "delete", failed=failed)
             case "command_execution":
                 if failed:
-                    yield notice(f"failed: {item.command}", failed=True)
-                yield from tool_result(item.aggregated_output, failed=failed)
+                    yield notice(f"failed: {item.command}", failed=True, exit_code=item.exit_code)
+                yield from tool_result(item.aggregated_output, failed=failed, exit_code=item.exit_code)
             case "error":
                 yield notice(item.message, failed=True)
             case "reasoning":

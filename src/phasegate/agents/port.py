@@ -115,6 +115,7 @@ class EventKind(StrEnum):
     COMMAND = "command"
     RESULT = "result"  # what a command or tool gave back
     USAGE = "usage"  # all that was used so far
+    BLOCKER = "blocker"  # a `BLOCKER:` line on stderr
     NOTICE = "notice"  # a retry, a refused permission, a warning
     END = "end"
 
@@ -127,6 +128,7 @@ class AgentEvent(msgspec.Struct, frozen=True):
     path: str = ""  # of a file
     removed: bool = False  # the file
     failed: bool = False
+    exit_code: int | None = None  # of a command, where its program tells
     is_piece: bool = False  # of a message that goes on in the next event
     usage: Usage | None = None
 

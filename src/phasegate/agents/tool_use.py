@@ -42,16 +42,17 @@ def file_change(path: str, checkout: Path, *, removed: bool = False, failed: boo
     return AgentEvent(EventKind.FILE, path=inside(path, checkout), removed=removed, failed=failed)
 
 
-def notice(text: str, *, failed: bool = False) -> AgentEvent:
-    return AgentEvent(EventKind.NOTICE, " ".join(text.split())[:SHOWN_AT_MOST], failed=failed)
+def notice(text: str, *, failed: bool = False, exit_code: int | None = None) -> AgentEvent:
+    return AgentEvent(EventKind.NOTICE, " ".join(text.split())[:SHOWN_AT_MOST], failed=failed, exit_code=exit_code)
 
 
-def tool_result(output: object, *, failed: bool = False) -> Iterator[AgentEvent]:
-    """What a tool gave back, where that is text or a list of texts; its form is the program's own business."""
+def tool_result(output: object, *, failed: bool = False, exit_code: int | None = None) -> Iterator[AgentEvent]:
+    """What a tool gave back, as far as that is text or a list of texts; its form is the program's own business."""
     parts = output if isinstance(output, list) else [output]
     texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
-    if text := "\n".join(text for text in texts if isinstance(text, str) and text.strip()):
-        yield AgentEvent(EventKind.RESULT, text[:SHOWN_AT_MOST], failed=failed)
+    text = "\n".join(text for text in texts if isinstance(text, str) and text.strip())
+    if text or exit_code is not None:
+        yield AgentEvent(EventKind.RESULT, text[:SHOWN_AT_MOST], failed=failed, exit_code=exit_code)
 
 
 def inside(path: str, checkout: Path) -> str:

@@ -27,6 +27,7 @@ from phasegate.cage.request import Outcome, Request
 from phasegate.cage.warden import END, STOP
 
 OnOutput = Callable[[Stream, bytes], None]
+OnSignal = Callable[[str], None]
 _STAGES = (STOP, END)
 _BACKSTOP_S = 8.0  # the warden gives up on a process after 5 s; after this we give up on the warden
 
@@ -67,14 +68,15 @@ class Job:
             self._wishes = self._wishes._replace(close_stdin=True)
             self._wake_up()
 
-    def run(self, on_output: OnOutput | None = None) -> Outcome:
+    def run(self, on_output: OnOutput | None = None, on_signal: OnSignal | None = None) -> Outcome:
         """Run to the end and say how it went; raises EnvironmentUnavailable when it could not be started.
 
         `on_output` is called here, piece by piece, as output comes. While it works, the program waits: keep it short.
+        `on_signal` hears of SIGTERM and SIGKILL when they are sent.
         """
         started_s = time.monotonic()
         with ExitStack() as stack:
-            pump = _Pump(self._request, launch(self._request, started_s), on_output, stack)
+            pump = _Pump(self._request, launch(self._request, started_s), on_output, stack, on_signal)
             self._let_wake(pump.wake)
             stack.callback(self._let_wake, None)
             while pump.is_running:
@@ -100,7 +102,14 @@ class Job:
 class _Pump:
     """Moves a job's input and output, and hears its warden. Leaving `stack` ends the job, however it is left."""
 
-    def __init__(self, request: Request, launched: Launched, on_output: OnOutput | None, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        request: Request,
+        launched: Launched,
+        on_output: OnOutput | None,
+        stack: ExitStack,
+        on_signal: OnSignal | None = None,
+    ) -> None:
         self._request = request
         self._launched = launched
         self._stack = stack
@@ -110,6 +119,7 @@ class _Pump:
         for descriptor in (launched.stdout, launched.stderr):
             stack.callback(os.close, descriptor)
         self._report = Report()
+        self._on_signal = on_signal
         self._give_up_at_s = launched.end_at_s + _BACKSTOP_S
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], bool]] = {}
@@ -132,6 +142,7 @@ class _Pump:
                 self._poll.unregister(descriptor)
                 del self._handlers[descriptor]
         if time.monotonic() > self._give_up_at_s:
+            self._tell_signals("SIGKILL")
             self._launched.process.kill()
             self.is_running = False
 
@@ -191,7 +202,9 @@ class _Pump:
             said, descriptors = b"", []
         for descriptor in descriptors:
             self._let_out(socket.socket(fileno=descriptor))
+        heard = len(self._report.signals)
         self._report.take(said)
+        self._tell_signals(*self._report.signals[heard:])
         if not said or self._report.has_ended:
             self._stdout.drain()
             self._stderr.drain()
@@ -206,6 +219,11 @@ class _Pump:
             listener.close()
         else:
             way_out.serve(listener)
+
+    def _tell_signals(self, *names: str) -> None:
+        for name in names:
+            if self._on_signal is not None:
+                self._on_signal(name)
 
     def _wait_ms(self) -> int:
         return max(1, min(int((self._give_up_at_s - time.monotonic()) * 1000) + 1, 3_600_000))

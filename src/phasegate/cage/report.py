@@ -16,6 +16,7 @@ class Report:
         self._rest = b""
         self._has_started = False
         self._failure = ""
+        self.signals: list[str] = []  # those that were sent to the program
         self.has_ended = False
         self.told_to_stop = False
         self.timed_out = False
@@ -47,6 +48,9 @@ class Report:
             self._failure = details
         elif fact == "stopping":
             self.told_to_stop = True
+            self.signals.append("SIGTERM")
+        elif fact == "killing":
+            self.signals.append("SIGKILL")
         elif fact == "ended":
             self._note_end(details)
 

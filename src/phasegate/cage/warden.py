@@ -155,9 +155,13 @@ class _Watch:
         if not _LINUX:  # nobody's orphans come to us here: what still can be seen is ended first
             process_tree.signal_below(os.getpid(), process_tree.SIGKILL)
             _kill_group(self._pid)
+        ended_by_itself = self._status is not None
         if self._status is None:
+            _tell(self._control, b"killing")
             self._status = _end_first(self._pid)
         killed, left = process_tree.end_children(time.monotonic() + _GIVE_UP_S)
+        if killed and ended_by_itself:
+            _tell(self._control, b"killing")
         facts = (self._status, killed, left, int(self._timed_out), int(self._told_to_stop))
         _tell(self._control, b"ended %d %d %d %d %d" % facts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 from phasegate.cage.environment import scrubbed
@@ -63,6 +64,7 @@ class CagedRunner:
             duration_s=outcome.duration_s,
             timed_out=outcome.timed_out,
             cut=outcome.stdout.cut or outcome.stderr.cut,
+            ended_at_s=time.time(),
         )
 
 

@@ -305,6 +305,7 @@ def _of_command(
         argv=("sh", "-c", line),
         exit_status=ran.exit_status,
         duration_s=ran.duration_s,
+        ended_at_s=ran.ended_at_s,
         excerpt=excerpt(f"{ran.stdout}\n{ran.stderr}"),
         notes=("some of its output was left out",) if ran.cut else (),
         tests=tests,

@@ -30,6 +30,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     argv: tuple[str, ...] = ()
     exit_status: int | None = None
     duration_s: float | None = None
+    ended_at_s: float = 0.0  # of its command, in seconds since 1970
     excerpt: str = ""  # of the output: neutralised and cut
     tests: TestRun | None = None
     coverage_percent: float | None = None

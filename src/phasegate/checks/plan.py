@@ -99,6 +99,7 @@ class Ran(msgspec.Struct, frozen=True):
     duration_s: float
     timed_out: bool = False
     cut: bool = False
+    ended_at_s: float = 0.0  # seconds since 1970
 
 
 class Runner(Protocol):

@@ -12,9 +12,9 @@ from phasegate.record.audit import verify
 from phasegate.record.location import Location, locate
 from phasegate.record.reader import read_store
 from phasegate.record.rows import Recorded
-from phasegate.record.trail_reader import TrailSummary, list_trails
+from phasegate.record.trail_reader import JobWork, TrailSummary, list_trails, work_of
 
-__all__ = ["AuditReport", "Recorded", "TrailSummary"]
+__all__ = ["AuditReport", "JobWork", "Recorded", "TrailSummary", "work_of"]
 
 
 def location_of(folder: Path) -> Location:

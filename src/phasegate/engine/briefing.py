@@ -83,6 +83,7 @@ def brief_package(
         programs=tuple(folder / path for path in programs),
         asked_again=errand.asked_again,
         saved_tokens=saved,
+        own=place.assignment(errand.agent_index) if implements else None,
     )
 
 

@@ -42,18 +42,20 @@ def claimed(place: Workplace, assigned: Assigned, agent_index: int, ended: Ended
 
 
 class Compared(NamedTuple):
-    """What was said in a round and is not so: in words, and as events."""
+    """What was said in a round and is not so: in words, as events, and by job."""
 
     remarks: tuple[str, ...]
     rows: tuple[Event, ...]
+    false: tuple[tuple[str, tuple[FalseClaim, ...]], ...]
 
 
 def hold_against(place: Workplace, said: Iterable[Claimed], checker: Checker, evidence: Evidence) -> Compared:
     """Compare what was said in a round with what is: an event for each job that said what is not so."""
     found = [(one, claims) for one in said if (claims := _false(place, one, checker, evidence))]
     told = tuple(_told(place, one, claim) for one, claims in found for claim in claims)
-    wrong = (_Falsely(one.package, one.round, str(one.said.job_id), one.agent, tuple(claims)) for one, claims in found)
-    return Compared(told, tuple(Event(FALSE, msgspec.json.encode(one)) for one in wrong))
+    wrong = [_Falsely(one.package, one.round, str(one.said.job_id), one.agent, tuple(claims)) for one, claims in found]
+    rows = tuple(Event(FALSE, msgspec.json.encode(one)) for one in wrong)
+    return Compared(told, rows, tuple((one.job, one.claims) for one in wrong))
 
 
 def said_last(claims: Iterable[Claimed], round_: int) -> list[Claimed]:

@@ -9,10 +9,11 @@ from phasegate.checks.excerpt import listed
 from phasegate.config.settings import MOST_ATTEMPTS
 from phasegate.engine.briefing import CHANGELOG
 from phasegate.engine.feature_branch import Branch
+from phasegate.engine.job_notes import JobNotes
 from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.phase_checks import check_merge
 from phasegate.engine.project import Project
-from phasegate.engine.validation import failures_of
+from phasegate.engine.validation import describe, failures_of
 from phasegate.engine.workplace import review_room
 from phasegate.rules.feature_events import Completed, Merged, NotMerged
 from phasegate.rules.feature_state import Feature
@@ -28,7 +29,7 @@ _TRIES = 20
 MOST_AGENTS = 64
 
 
-def merge_feature(project: Project, feature: Feature) -> Merged | NotMerged:
+def merge_feature(project: Project, feature: Feature, notes: JobNotes) -> Merged | NotMerged:
     """Merge a feature's branch into its base: tested as merged, by compare and swap, over nobody's commits.
 
     Only the archive may have come after the commit that the last reviewer saw.
@@ -39,14 +40,14 @@ def merge_feature(project: Project, feature: Feature) -> Merged | NotMerged:
         gone = {f"{branch.folder}/{name}": None for name in branch.files()}
         branch.put(gone, f"archive: {branch.folder} is not delivered\n")
     for _ in range(_TRIES):
-        done = _try_to_merge(project, branch, base, title, feature.judged)
+        done = _try_to_merge(branch, base, title, feature.judged, notes)
         if done is not None:
             return done
     return NotMerged(f"{base} keeps moving", "resolve when it is quiet: the merge is tried again")
 
 
-def _try_to_merge(project: Project, branch: Branch, base: str, title: str, judged: str) -> Merged | NotMerged | None:
-    repository = project.repository
+def _try_to_merge(branch: Branch, base: str, title: str, judged: str, notes: JobNotes) -> Merged | NotMerged | None:
+    project, repository = branch.project, branch.project.repository
     message = f"{title}\n\nMerge {branch.name} into {base}.\n"
     made = prepare_merge(repository, branch.name, base, message, project.signature())
     if isinstance(made, AlreadyMerged):
@@ -60,10 +61,12 @@ def _try_to_merge(project: Project, branch: Branch, base: str, title: str, judge
             "look at what changed there, and resolve if it is to be merged",
         )
     evidence = check_merge(project, branch.slug, made.expected, made.commit)
+    notes.checks(evidence, made.commit, project.papers.put(describe(evidence).encode()))
     if evidence.failures:
         return NotMerged(_failed(branch, base, evidence), f"fix {branch.name}, then resolve")
     finished = finish_merge(repository, made)
     if isinstance(finished, AlreadyMerged):
+        notes.merged(made.commit, message)
         return Merged(made.commit)
     if isinstance(finished, Obstacle):
         paths = f" ({', '.join(finished.paths)})" if finished.paths else ""

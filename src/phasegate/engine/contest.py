@@ -39,15 +39,18 @@ def judge_attempt(place: Workplace, run: Run, known: Known) -> Did[PackageHappen
     due = next_attempt(run)
     assert due is not None, "all are judged"
     own = place.of_attempt(due.number)
-    taken = take_over(own, run.round, known.allowed)
+    mine = tuple(one._replace(agent_index=0) for one in known.workers if one.agent_index == due.number)
+    taken = take_over(own, run.round, "", known._replace(workers=mine))
     (harvested,) = taken.events
     assert isinstance(harvested, Harvested)
     if not harvested.commit:
         return taken._replace(events=(AttemptJudged(due.number, harvested),))
     said = [one for one in said_last(known.claims, run.round) if one.agent_index == due.number]
-    validated, checked = validate(own, run.round, harvested.commit, said)
+    validated, checked = validate(own, run.round, harvested.commit, said, mine)
     event = AttemptJudged(due.number, harvested, validated)
-    return Did((event,), checked.rows, (*taken.notices, *checked.notices), checked.parts)
+    return Did(
+        (event,), checked.rows, (*taken.notices, *checked.notices), checked.parts, (*taken.trail, *checked.trail)
+    )
 
 
 def assign_comparison(place: Workplace, run: Run, errand: Errand, member: Member, job: str) -> Assigned:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from phasegate.checks.secrets import find_secrets
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.harvesting import Left
+from phasegate.engine.job_notes import JobNotes
 from phasegate.engine.validation import added_by
 from phasegate.errors import StateConflict
 from phasegate.rules.visible_text import visible
@@ -15,7 +16,7 @@ from phasegate.workspace.person_checkout import Obstacle
 _TRIES = 5
 
 
-def take_documents(branch: Branch, left: Left) -> tuple[str, ...]:
+def take_documents(branch: Branch, left: Left, notes: JobNotes) -> tuple[str, ...]:
     """Take over what a writer left, if it is within its scope; what stands against it. A second time is no harm.
 
     Documents are shown to other agents and merged: where something looks like a secret nothing is taken, and it is
@@ -23,11 +24,14 @@ def take_documents(branch: Branch, left: Left) -> tuple[str, ...]:
     """
     leaks = (f"{where}: it holds a key that was lent to the agent" for where in left.leaks())
     if violations := (*left.violations(), *leaks):
+        notes.violations(violations)
         return violations
-    tip = left.taken_over()
-    if secrets := _secrets(branch, left.checkout.start, tip):
+    taken = left.taken_over()
+    if secrets := _secrets(branch, left.checkout.start, taken.tip):
+        notes.violations(secrets)
         return secrets
-    if not branch.take_in(tip):
+    notes.taken([taken], left.checkout.start)
+    if not branch.take_in(taken.tip):
         _merge_in(branch, left.checkout.assignment.branch)
     return ()
 

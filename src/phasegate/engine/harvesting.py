@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from phasegate.engine.job_end import MOST_NAMED
+from phasegate.engine.job_notes import JobNotes
 from phasegate.engine.project import Project
-from phasegate.engine.scope_exceptions import ScopeException
-from phasegate.engine.steps import Did
+from phasegate.engine.steps import Did, Known
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
@@ -26,28 +26,39 @@ from phasegate.workspace.refs import RefMoved, branch_is_gone
 from phasegate.workspace.tree_diff import differences
 
 
-def take_over(place: Workplace, round_: int, allowed: tuple[ScopeException, ...]) -> Did[PackageHappened]:
-    """Look at every checkout; if all of them are within their scope, join them on the package's branch."""
+def take_over(place: Workplace, round_: int, before: str, known: Known) -> Did[PackageHappened]:
+    """Look at every checkout; if all of them are within their scope, join them on the package's branch.
+
+    `before` is what was taken over in the last round, if there was one.
+    """
+    notes = JobNotes(place.project, known.workers)
     title = f"{place.package.work_package_id}: {place.package.title}"
     found = [
-        Left(checkout, place.scope(index, allowed), title, place.signature(), place.litter, place.lent)
+        Left(checkout, place.scope(index, known.allowed), title, place.signature(), place.litter, place.lent)
         for index, checkout in enumerate(place.checkouts())
     ]
     for index in range(place.count):
         place.disarm(index)
-    violations = tuple(text for left in found for text in left.violations()) or tuple(_contested(found))
+    strayed = [tuple(left.violations()) for left in found]
+    for index, texts in enumerate(strayed):
+        notes.violations(texts, index)
+    violations = tuple(text for texts in strayed for text in texts) or tuple(_contested(found))
     if violations:
-        return Did((Harvested(violations=violations),))
+        return Did((Harvested(violations=violations),), trail=notes.all)
     if leaking := [(left.checkout, texts) for left in found if (texts := tuple(dict.fromkeys(left.leaks())))]:
         renewed = [start_over(checkout, place.terms()) for checkout, _ in leaking]
         kept = tuple(f"{one.folder} is not reset: {one.reason}" for one in renewed if isinstance(one, Unsaved))
-        return Did((Harvested(leaks=tuple(text for _, texts in leaking for text in texts)[:MOST_NAMED]),), (), kept)
+        leaks = tuple(text for _, texts in leaking for text in texts)[:MOST_NAMED]
+        notes.violations(f"{text}: it holds a key that was lent to the agent" for text in leaks)
+        return Did((Harvested(leaks=leaks),), (), kept, trail=notes.all)
     remarks = tuple(remark for left in found for remark in left.remarks())
     paper = write_remarks(place.project, remarks, place.paper_name(round_, ".remarks"))
     start = found[0].checkout.start
-    tip = [left.taken_over() for left in found][-1]
+    taken = [left.taken_over() for left in found]
+    notes.taken(taken, before or start)
+    tip = taken[-1].tip
     commit = tip if differences(place.project.repository.place(), start, tip) else ""
-    return Did((Harvested(commit, remarks=paper),), notices=remarks)
+    return Did((Harvested(commit, remarks=paper),), notices=remarks, trail=notes.all)
 
 
 def write_remarks(project: Project, remarks: Sequence[str], name: str) -> str:
@@ -125,12 +136,12 @@ class Left:
     def _takes(self, path: str) -> bool:
         return not self._scope.is_litter(path) and (self._scope.covers(path) or self._scope.is_lock_file(path))
 
-    def taken_over(self) -> str:
-        """The head of the work's branch, with what this agent may deliver. A second time is no harm."""
+    def taken_over(self) -> Harvest:
+        """The work's branch, with what this agent may deliver put on it. A second time is no harm."""
         assert not isinstance(self._seen, TooMuch)
         taken = harvest(self.checkout, self._seen, self._takes, committer=self._committer, title=self._title)
         if isinstance(taken, RefMoved) and taken.actual is None:
             raise branch_is_gone(self.checkout.repository, self.checkout.assignment.branch)
         if not isinstance(taken, Harvest):
             raise StateConflict(f"the work could not be taken over: {taken}", "try it again")
-        return taken.tip
+        return taken

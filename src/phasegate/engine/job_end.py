@@ -18,8 +18,10 @@ from phasegate.rules.job_verdict import Rest, SeenEnd, judge_end
 from phasegate.rules.package_run import End
 from phasegate.rules.retry import rest_s
 from phasegate.rules.scope import Scope
+from phasegate.rules.trail import Done
 from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import WorkPackage
+from phasegate.workspace.checkout import Assignment
 
 ANSWER = "answer.txt"  # in the folder of a job: the last words of its agent
 MOST_NAMED = 20
@@ -52,6 +54,10 @@ class Assigned(NamedTuple):
     saved_tokens: int = 0  # by how much it is shorter than one about the whole work
     asked_again: bool = False  # the answer before this run could not be used
     programs: tuple[Path, ...] = ()  # those of the setup in the checkout: they go on PATH
+    own: Assignment | None = None  # the checkout, where what it leaves there is looked at; None: it is thrown away
+    before: tuple[tuple[str, Done], ...] = ()  # what we did for it before its start, with the time
+    retries: int = 0  # how often it was tried before
+    why_again: str = ""  # why the run before this one did not count
 
     @property
     def work_id(self) -> str:
@@ -75,6 +81,7 @@ class Ended(NamedTuple):
     rows: tuple[Event, ...]  # for the journal, in the same step as the end
     usage: Usage | None = None  # as the agent says
     retry_at_s: float | None = None  # when a limit ends, where that is known
+    blockers: tuple[str, ...] = ()  # that it named, wherever
 
 
 def judged(
@@ -93,6 +100,7 @@ def judged(
     answer = parse_answer(report.answer, assigned.phase, truncated=report.cut)
     is_limited, said_s = report.ending in (Ending.RATE_LIMITED, Ending.SILENT), report.retry_at_s or 0.0
     again_s = said_s if said_s > now_s or not is_limited else now_s + rest_s(limits_before)
+    blockers = (*report.blockers, *answer.blockers, *blockers_in(finished.stderr))
     seen = SeenEnd(
         assigned.job,
         assigned.work_id or None,
@@ -101,7 +109,7 @@ def judged(
         is_limited or report.ending is Ending.TRANSIENT,
         report.reason,
         report.remedy or _remedy(assigned, report.ending),
-        (*report.blockers, *answer.blockers, *blockers_in(finished.stderr)),
+        blockers,
         cut_short(finished) if finished.told_to_stop else "",
         again_s if is_limited else 0.0,
         assigned.tasks,
@@ -110,9 +118,9 @@ def judged(
     until = datetime.fromtimestamp(again_s).astimezone().isoformat(timespec="seconds")
     end, reason, remediation = judge_end(seen, answer, Rest(now_s, until, has_a_stand_in))
     cleanup = end is End.BLOCKED and bool(answer.response and answer.response.cleanup_required)
-    return Ended(
-        end, _bounded(reason), _bounded(remediation), cleanup, answer, finished, (), report.usage, again_s or None
-    )
+    again = again_s or None
+    told = _bounded(reason), _bounded(remediation)
+    return Ended(end, *told, cleanup, answer, finished, (), report.usage, again, blockers)
 
 
 def _bounded(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -36,19 +35,24 @@ from phasegate.config.settings import Sandbox
 from phasegate.engine.admission import Admitted, CapReached
 from phasegate.engine.job_end import ANSWER, MOST_NAMED, Assigned, Ended, judged, strayed
 from phasegate.engine.job_surroundings import own_surroundings
-from phasegate.engine.live import LiveTrail, shown_live, used
+from phasegate.engine.job_trail import JobTrail, digest
+from phasegate.engine.live import LiveTrail, shown_live
 from phasegate.engine.ports import TrailSink, stamp
 from phasegate.engine.project import Project
+from phasegate.errors import StateConflict
 from phasegate.prompts.assemble import PromptRequest, assemble
 from phasegate.record.row_events import job_ended, trail_sealed
-from phasegate.record.rows import Event, Seal
+from phasegate.record.rows import Event
 from phasegate.record.rows import Job as JobRow
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.harnesses import ROWS, known_row
 from phasegate.rules.package_run import End
-from phasegate.rules.trail import Action, Done, Source, Value
+from phasegate.rules.trail import US, Action, Source, Value
 from phasegate.rules.visible_text import visible
+from phasegate.workspace.agent_deeds import Deed, deeds_in
 from phasegate.workspace.agent_git_writer import object_stores
+from phasegate.workspace.changes import TooMuch, observe
+from phasegate.workspace.checkout import find_checkout
 from phasegate.workspace.removal import remove_tree
 
 LOGS = ("stdout.log", "stderr.log")
@@ -72,7 +76,7 @@ def run_job(
     level = choose(wanted_level(project), needs_network=harness.launch(task).network)
     task = msgspec.structs.replace(task, caged=level is not Level.NONE)
     launch = harness.launch(task)
-    trails.open(assigned.feature, assigned.job)
+    trail = JobTrail(trails, assigned, project.now)
     person_home = Path.home() if assigned.settings.sign_in else None
     with (
         RequestSpool(folder / "spool") as spool,
@@ -95,14 +99,18 @@ def run_job(
         writable = (*request.writable, Path(own["PHASEGATE_DATA"]))
         request = request._replace(env={**own, **request.env}, writable=writable)
         request = request._replace(readable=readable, stdout_log=folder / LOGS[0], stderr_log=folder / LOGS[1])
-        request, broker = _bounded(project, trails, assigned, launch, request)
-        _note_start(project, trails, assigned, request, prompt)
+        request, broker = _bounded(trail, assigned, launch, request)
+        _note_start(trail, assigned, request, prompt)
         watch = admitted.look_outside() if level is Level.NONE else None
+        live = LiveTrail(trail.agent, trail.write, project.clock.monotonic_s)
         with spool.serving(admitted.answer):
             cage = Job(request)
             announce(cage)  # whoever started this may stop it from another thread
-            hear = _listener(project, trails, assigned, request.secrets)
-            report, finished = run_agent(cage, harness.reading(task, cage), hear)
+            hear = _listener(project, assigned.job, live, request.secrets)
+            report, finished = run_agent(cage, harness.reading(task, cage), hear, trail.signal)
+    ended_at = project.now()
+    live.end_command()
+    trail.deeds(_deeds(project, assigned), ended_at, Redactor(request.secrets).whole)
     report = without_secrets(report, request.secrets)
     if broker is not None and broker.refused and report.ending is not Ending.COMPLETED:
         report = msgspec.structs.replace(report, remedy=_refused_hosts(assigned, report, broker.refused))
@@ -110,15 +118,15 @@ def run_job(
     _empty(folder)
     (folder / ANSWER).write_text(report.answer, encoding="utf-8", errors="replace")
     ended = judged(assigned, report, finished, admitted.has_a_stand_in, project.clock.time_s(), admitted.limits_before)
+    live.block(ended.blockers)
+    trail.end(ended, ended_at)
     if watch is not None and (changed := watch.changes()):
         ended = strayed(ended, changed)
-    seal = _note_end(project, trails, assigned, ended)
-    return ended._replace(rows=(_ended_row(project, admitted.row, ended, prompt), trail_sealed(seal)))
+        trail.write(trail.agent.did(Action.SCOPE_VIOLATION, Source.OBSERVED, detail=ended.reason))
+    return ended._replace(rows=(_ended_row(project, admitted.row, ended, prompt), trail_sealed(trail.close())))
 
 
-def _bounded(
-    project: Project, trails: TrailSink, assigned: Assigned, launch: Launch, request: Request
-) -> tuple[Request, Broker | None]:
+def _bounded(trail: JobTrail, assigned: Assigned, launch: Launch, request: Request) -> tuple[Request, Broker | None]:
     """The request with a way out to its provider only, where a network of its own can be made and that is known."""
     settings = assigned.settings
     row = known_row(settings.harness, settings.command) or ROWS[settings.harness]
@@ -128,8 +136,7 @@ def _bounded(
 
     def note(reached: Reached) -> None:
         fields: dict[str, Value] = {"host": f"{reached.host}:{reached.port}", "allowed": reached.allowed}
-        told = Done(f"agent:{assigned.agent}", Action.REACH_HOST, Source.OBSERVED, fields)
-        trails.write(assigned.job, project.now(), told)
+        trail.write(trail.agent.did(Action.REACH_HOST, Source.OBSERVED, **fields))
 
     return with_way_out(request, outward, note)
 
@@ -140,31 +147,38 @@ def _refused_hosts(assigned: Assigned, report: AgentReport, refused: Sequence[st
     return f"{report.remedy}; {hint}" if report.remedy else hint
 
 
-def _listener(
-    project: Project, trails: TrailSink, assigned: Assigned, secrets: tuple[bytes, ...]
-) -> Callable[[AgentEvent], None]:
-    trail = LiveTrail(f"agent:{assigned.agent}", lambda done: trails.write(assigned.job, project.now(), done))
-
+def _listener(project: Project, job: str, live: LiveTrail, secrets: tuple[bytes, ...]) -> Callable[[AgentEvent], None]:
     hide = Redactor(secrets).whole
 
     def hear(event: AgentEvent) -> None:
         event = msgspec.structs.replace(event, text=hide(event.text), path=hide(event.path))
-        shown_live(project.activities, assigned.job, event)
-        trail(event)
+        shown_live(project.activities, job, event)
+        live(event)
 
     return hear
+
+
+def _deeds(project: Project, assigned: Assigned) -> list[Deed]:
+    """What the agent left; nothing where that cannot be told: whoever takes the work over will say why."""
+    found = find_checkout(project.repository, assigned.own) if assigned.own else None
+    if found is None:
+        return []
+    try:
+        seen = observe(found, litter=assigned.scope.litter)
+        return [] if isinstance(seen, TooMuch) else deeds_in(found, seen)
+    except StateConflict:
+        return []
 
 
 def _not_started(
     project: Project, trails: TrailSink, assigned: Assigned, started: JobRow, refused: CapReached
 ) -> Ended:
     """The end of a job that a cap kept from its start. Its trail says so."""
-    trails.open(assigned.feature, assigned.job)
-    told = {"text": f"not started: {refused.reason}"}
-    trails.write(assigned.job, project.now(), Done("phasegate", Action.NOTICE, Source.OBSERVED, told))
+    trail = JobTrail(trails, assigned, project.now)
+    trail.write(US.did(Action.NOTICE, Source.OBSERVED, text=f"not started: {refused.reason}"))
     rows = (
         job_ended(started._replace(ended=project.now(), outcome=str(End.BLOCKED))),
-        trail_sealed(trails.close(assigned.job)),
+        trail_sealed(trail.close()),
     )
     answer, nothing = parse_answer("", assigned.phase), FinishedRun(None, "", "")
     return Ended(End.BLOCKED, refused.reason, refused.remedy, False, answer, nothing, rows)
@@ -266,30 +280,25 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
     )
 
 
-def _note_start(project: Project, trails: TrailSink, assigned: Assigned, request: Request, prompt: Path) -> None:
-    fields: dict[str, Value] = {
-        "harness": assigned.settings.harness,
-        "cwd": str(request.cwd),
-        "argv": list(request.argv),
-        "env": sorted(request.env),
-        "level": str(request.level),
-        "timeout_s": request.timeout_s,
-        "prompt_sha256": _digest(prompt.read_bytes()),
-    }
-    trails.write(assigned.job, project.now(), Done("phasegate", Action.START, Source.OBSERVED, fields))
-
-
-def _note_end(project: Project, trails: TrailSink, assigned: Assigned, ended: Ended) -> Seal:
-    actor, finished = f"agent:{assigned.agent}", ended.finished
-    if finished.told_to_stop:
-        trails.write(assigned.job, project.now(), Done("phasegate", Action.TOLD_TO_STOP, Source.OBSERVED))
-    if ended.usage is not None:
-        trails.write(assigned.job, project.now(), used(actor, ended.usage))
-    exit_fields = {"code": finished.exit_status, "signal": finished.signal, "duration_total_s": finished.duration_s}
-    trails.write(assigned.job, project.now(), Done(actor, Action.EXIT, Source.OBSERVED, exit_fields))
-    said = {"end": str(ended.end), "reason": ended.reason, "output_sha256": _digest(finished.stdout.encode())}
-    trails.write(assigned.job, project.now(), Done(actor, Action.ANSWER, Source.REPORTED, said))
-    return trails.close(assigned.job)
+def _note_start(trail: JobTrail, assigned: Assigned, request: Request, prompt: Path) -> None:
+    """What was done for it, that it starts, why again, and what it is given."""
+    trail.write_all(assigned.before)
+    started = US.did(
+        Action.START,
+        Source.OBSERVED,
+        harness=assigned.settings.harness,
+        cwd=str(request.cwd),
+        argv=list(request.argv),
+        env=sorted(request.env),
+        level=str(request.level),
+        timeout_s=request.timeout_s,
+        prompt_sha256=digest(prompt.read_bytes()),
+    )
+    trail.write(msgspec.structs.replace(started, agent=assigned.agent))
+    if assigned.why_again:
+        fields: dict[str, Value] = {"attempt": assigned.retries + 1, "reason": assigned.why_again}
+        trail.write(US.did(Action.RETRY, Source.OBSERVED, **fields))
+    trail.hand_over(assigned.pieces)
 
 
 def _ended_row(project: Project, started: JobRow, ended: Ended, prompt: Path) -> Event:
@@ -297,8 +306,8 @@ def _ended_row(project: Project, started: JobRow, ended: Ended, prompt: Path) ->
     row = started._replace(
         ended=project.now(),
         outcome=str(ended.end),
-        prompt_hash=_digest(prompt.read_bytes()),
-        output_hash=_digest(ended.finished.stdout.encode()),
+        prompt_hash=digest(prompt.read_bytes()),
+        output_hash=digest(ended.finished.stdout.encode()),
         tokens=usage.input_tokens + usage.output_tokens,
         input_tokens=usage.input_tokens,
         cached_tokens=usage.cached_input_tokens,
@@ -308,7 +317,3 @@ def _ended_row(project: Project, started: JobRow, ended: Ended, prompt: Path) ->
         logs="\n".join(str(prompt.with_name(name)) for name in LOGS),
     )
     return job_ended(row)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

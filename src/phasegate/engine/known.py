@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from phasegate.engine.claims import CLAIMED
-from phasegate.engine.packages import PLAN_LOADED, read_plan
+from phasegate.engine.packages import HAPPENED, PLAN_LOADED, read_package_event, read_plan
 from phasegate.engine.ports import RecordReader
 from phasegate.engine.scope_exceptions import ALLOWED, ScopeException
-from phasegate.engine.steps import Claimed, Known
+from phasegate.engine.steps import CHECKED, Claimed, Known, UnitWorker
+from phasegate.record.row_events import JOB_STARTED
+from phasegate.rules.package_run import AttemptTaken, PackageJobStarted
 from phasegate.rules.spending import Spent
+from phasegate.rules.trail import Done
+
+
+class _JobStart(msgspec.Struct):
+    wp: str
 
 
 def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
@@ -20,6 +27,8 @@ def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
     documents: Mapping[str, str] = {}
     allowed: list[ScopeException] = []
     claims: list[Claimed] = []
+    started: dict[int, PackageJobStarted] = {}
+    checked: list[tuple[str, Done]] = []
     for recorded in record.events(slug):
         begun = begun or recorded.ts
         if recorded.kind == PLAN_LOADED and not package:
@@ -28,6 +37,12 @@ def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
             allowed.append(msgspec.json.decode(recorded.payload, type=ScopeException))
         elif recorded.kind == CLAIMED:
             claims.append(msgspec.json.decode(recorded.payload, type=Claimed))
+        elif recorded.kind == CHECKED and not package:
+            checked += msgspec.json.decode(recorded.payload, type=list[tuple[str, Done]])
+        elif recorded.kind == JOB_STARTED and msgspec.json.decode(recorded.payload, type=_JobStart).wp == package:
+            checked = []  # they are in the trail of this job
+        elif package and recorded.kind == HAPPENED:
+            started = _at_work(started, recorded.payload, package)
     return Known(
         begun,
         documents,
@@ -36,4 +51,31 @@ def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
         tuple(one for one in claims if package in ("", one.package)),
         Spent() if package else record.spent(slug),
         "" if package else record.head().hash,
+        tuple(_implementers(record, started) if package else _last_worker(record, slug)),
+        tuple(checked),
     )
+
+
+def _at_work(started: dict[int, PackageJobStarted], payload: bytes, package: str) -> dict[int, PackageJobStarted]:
+    """The last implementers of a package, by the index of their agents; of a contest, the one that was taken."""
+    if b"job-started" not in payload and b"attempt-taken" not in payload:
+        return started
+    name, event = read_package_event(payload)
+    match event:
+        case PackageJobStarted(role="implement") if name == package:
+            of_round = {index: one for index, one in started.items() if one.round == event.round}
+            return {**of_round, event.agent_index: event}
+        case AttemptTaken() if name == package and event.attempt in started:
+            return {0: started[event.attempt]}
+    return started
+
+
+def _implementers(record: RecordReader, started: Mapping[int, PackageJobStarted]) -> Iterator[UnitWorker]:
+    for index, one in sorted(started.items()):
+        if (row := record.job(one.job)) is not None:
+            yield UnitWorker(one.job, row.agent, index)
+
+
+def _last_worker(record: RecordReader, slug: str) -> Iterator[UnitWorker]:
+    own = [row for row in record.jobs(slug) if not row.wp]
+    yield from (UnitWorker(row.id, row.agent) for row in own[-1:])

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from phasegate.engine.harvesting import named
-from phasegate.engine.validation import Checker, failures_of
+from phasegate.engine.job_notes import JobNotes
+from phasegate.engine.steps import Did, UnitWorker
+from phasegate.engine.validation import Checker, describe, failures_of
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
-from phasegate.rules.package_run import PackageMerged, PackageNotMerged
+from phasegate.rules.package_run import PackageHappened, PackageMerged, PackageNotMerged
 from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
 from phasegate.workspace.refs import RefMoved
 
 MOST_TRIES = 20
 
 
-def merge(place: Workplace) -> PackageMerged | PackageNotMerged:
+def merge(place: Workplace, workers: Sequence[UnitWorker]) -> Did[PackageHappened]:
     """Merge a package's work into its feature's branch, by compare and swap."""
+    notes = JobNotes(place.project, workers)
     for _ in range(MOST_TRIES):
-        if (done := _try_to_merge(place)) is not None:
-            return done
+        if (done := _try_to_merge(place, notes)) is not None:
+            return Did((done,), trail=notes.all)
     raise StateConflict(f"feat/{place.package.feature_slug} keeps moving", "dispatch again")
 
 
-def _try_to_merge(place: Workplace) -> PackageMerged | PackageNotMerged | None:
+def _try_to_merge(place: Workplace, notes: JobNotes) -> PackageMerged | PackageNotMerged | None:
     """None if the ref has moved in the meantime."""
     package, repository = place.package, place.project.repository
     target = f"feat/{package.feature_slug}"
@@ -37,10 +42,12 @@ def _try_to_merge(place: Workplace) -> PackageMerged | PackageNotMerged | None:
     if made.expected != place.start():
         # Measured from where the branch is now: what others merged meanwhile is not this package's to answer for.
         evidence = Checker(place.project, package, made.expected).check(made.commit)
+        notes.checks(evidence, made.commit, place.project.papers.put(describe(evidence).encode()))
         if not evidence.passed:
             return PackageNotMerged("\n".join(failures_of(evidence)))
     finished = finish_merge(repository, made)
     if isinstance(finished, AlreadyMerged):
+        notes.merged(finished.commit, message)
         return PackageMerged(finished.commit)
     if isinstance(finished, RefMoved):
         return None

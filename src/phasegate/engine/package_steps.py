@@ -51,15 +51,17 @@ class PackageSteps:
             case PackageStep.PREPARE:
                 return self._prepare()
             case PackageStep.HARVEST:
-                return take_over(self._place, run.round, known.allowed)
+                return take_over(self._place, run.round, run.commit, known)
             case PackageStep.VALIDATE:
-                return validate(self._place, run.round, run.commit, said_last(known.claims, run.round))[1]
+                return validate(self._place, run.round, run.commit, said_last(known.claims, run.round), known.workers)[
+                    1
+                ]
             case PackageStep.JUDGE:
                 return judge_attempt(self._place, run, known)
             case PackageStep.TAKE:
                 return take_best(self._place, run)
             case PackageStep.MERGE:
-                return Did((merge(self._place),))
+                return merge(self._place, known.workers)
             case PackageStep.CLEAN:
                 return self._clean()
             case step:

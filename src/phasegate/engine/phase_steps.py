@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from phasegate.checks.excerpt import listed
 from phasegate.engine.briefing import WRITERS, brief_phase, write_scope
 from phasegate.engine.claims import said_last
@@ -10,15 +12,17 @@ from phasegate.engine.document_harvest import take_documents
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.harvesting import Left
 from phasegate.engine.job_end import Assigned, Ended
+from phasegate.engine.job_notes import JobNotes, lines_of
 from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.phase_checks import run_commands, seconds_of
 from phasegate.engine.planning import Plans, plan_findings
 from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member
-from phasegate.engine.steps import Did, Errand, Known
+from phasegate.engine.steps import CHECKED, Did, Errand, Known
+from phasegate.engine.validation import describe
 from phasegate.engine.workplace import copy_for_review, expect_saved
 from phasegate.prompts.shipped_words import report
-from phasegate.record.rows import Package
+from phasegate.record.rows import Event, Package
 from phasegate.rules.document_lines import squeeze
 from phasegate.rules.feature_events import GateChecked, Happened, JobEnded, JobStarted, Reported, Strayed, Written
 from phasegate.rules.feature_state import ROLES, Feature, Step
@@ -45,7 +49,7 @@ class PhaseSteps:
     def carry_out(self, feature: Feature, known: Known) -> Did[Happened]:
         match feature.todo[0]:
             case Step.HARVEST:
-                return self._harvest(feature)
+                return self._harvest(feature, known)
             case Step.PLAN:
                 return Plans(self._project, feature, known).make()
             case Step.MEND:
@@ -57,7 +61,8 @@ class PhaseSteps:
             case Step.GATE:
                 return Did((self.at_the_gate(feature),))
             case Step.MERGE:
-                return Did((merge_feature(self._project, feature),))
+                notes = JobNotes(self._project, known.workers)
+                return Did((merge_feature(self._project, feature, notes),), trail=notes.all)
             case Step.PUBLISH | Step.AWAIT | Step.TIDY if feature.pull or feature.todo[0] is Step.PUBLISH:
                 return self._at_forge(feature, known)
             case Step.TIDY:
@@ -94,7 +99,8 @@ class PhaseSteps:
         else:
             commit = feature.judged or self._branch.head()
             folder = copy_for_review(self._project, assignment.name, commit)
-        return brief_phase(self._branch, feature, errand, member, job, folder, commit)
+        briefed = brief_phase(self._branch, feature, errand, member, job, folder, commit)
+        return briefed._replace(own=assignment if errand.role in WRITERS else None, before=known.checked)
 
     def started(self, errand: Errand, assigned: Assigned) -> JobStarted:
         return JobStarted(assigned.job, errand.role, assigned.agent, assigned.commit)
@@ -122,17 +128,18 @@ class PhaseSteps:
 
     # --- what we do ourselves
 
-    def _harvest(self, feature: Feature) -> Did[Happened]:
+    def _harvest(self, feature: Feature, known: Known) -> Did[Happened]:
+        notes = JobNotes(self._project, known.workers)
         assignment = self._assignment(feature)
         checkout = take_checkout(self._project.repository, assignment, self._terms())
         scope = write_scope(self._branch, "archive" if feature.closing else "plan")
         title = f"{assignment.work}: documents, round {feature.round}"
         left = Left(checkout, scope, title, self._project.signature(), lent=lent_keys(self._project))
-        if against := take_documents(self._branch, left):
+        if against := take_documents(self._branch, left, notes):
             # Nothing is taken over. What was written is saved; where it cannot be, it stays, and that is told too.
             renewed = start_over(checkout, self._terms())
             kept = (f"{renewed.folder} is kept: {renewed.reason}",) if isinstance(renewed, Unsaved) else ()
-            return Did((Strayed((*against, *kept)),))
+            return Did((Strayed((*against, *kept)),), trail=notes.all)
         expect_saved(
             remove_checkout(checkout, self._project.signature(), lent_keys(self._project), keep_for_reuse=True)
         )
@@ -140,7 +147,7 @@ class PhaseSteps:
         wanted = () if feature.closing else feature.phase.artifacts
         there = self._branch.present(wanted)
         missing = tuple(name for name in wanted if name not in there)
-        return Did((Written(self._branch.head(), missing),))
+        return Did((Written(self._branch.head(), missing),), trail=notes.all)
 
     def _commands(self, feature: Feature) -> Did[Happened]:
         """A phase that has no command may have been given some since: that is what its stop asks for."""
@@ -150,7 +157,9 @@ class PhaseSteps:
         head = self._branch.head()
         start = fork_point(self._project.repository, feature.base, head)
         ran, evidence = run_commands(self._project, self._branch.slug, start, head, commands)
-        return Did((ran,), parts=seconds_of(evidence))
+        paper = self._project.papers.put(describe(evidence).encode())
+        seen = Event(CHECKED, msgspec.json.encode(lines_of(evidence, head, paper, self._project.now())))
+        return Did((ran,), (seen,), parts=seconds_of(evidence))
 
     def _report(self, feature: Feature, known: Known) -> Did[Happened]:
         """Write the document of a phase in which no agent writes one."""

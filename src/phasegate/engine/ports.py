@@ -50,6 +50,8 @@ class RecordReader(Protocol):
 
     def job(self, id_: str) -> Job | None: ...
 
+    def seal(self, job: str) -> Seal | None: ...
+
     def spent(self, feature: str | None = None) -> Spent: ...
 
     def resting(self, now_s: float) -> dict[str, float]: ...
@@ -72,7 +74,11 @@ class TrailSink(Protocol):
 
     def open(self, feature: str, job: str) -> None: ...
 
-    def write(self, job: str, ts: str, done: Done) -> None: ...
+    def open_again(self, seal: Seal) -> object:
+        """Go on with a trail that was closed; raises StateConflict if it is not the one that was."""
+
+    def write_all(self, job: str, entries: Sequence[tuple[str, Done]]) -> None:
+        """Append entries with their times, as one durable step."""
 
     def close(self, job: str) -> Seal:
         """End a job's trail. The seal belongs into the journal, and then call `forget`."""

@@ -17,6 +17,7 @@ from phasegate.engine.staffing import Member
 from phasegate.record.rows import Event, Package
 from phasegate.rules.result import Response
 from phasegate.rules.spending import Spent
+from phasegate.rules.trail import Done
 
 S_contra = TypeVar("S_contra", contravariant=True)
 E = TypeVar("E")
@@ -33,6 +34,25 @@ class Claimed(msgspec.Struct, frozen=True):
     said: Response
 
 
+CHECKED = "checks.ran"  # by us, before the job that is told of them: lines for the beginning of its trail
+
+
+class UnitWorker(NamedTuple):
+    """Who worked at a unit last: what is found out about the work belongs into that job's trail."""
+
+    job: str
+    agent: str  # as configured
+    agent_index: int = 0
+
+
+class JobNote(NamedTuple):
+    """A line for the trail of a job that has ended."""
+
+    job: str
+    ts: str
+    done: Done
+
+
 class Known(NamedTuple):
     """What a step may know of the record."""
 
@@ -43,6 +63,8 @@ class Known(NamedTuple):
     claims: tuple[Claimed, ...] = ()  # of a package's agents
     spent: Spent = Spent()  # on a feature
     chain: str = ""  # the head of the audit chain, for a feature
+    workers: tuple[UnitWorker, ...] = ()  # the implementers of a package; of a feature, whoever had the last job
+    checked: tuple[tuple[str, Done], ...] = ()  # what we ran for the next job of a feature, with its time
 
 
 class Did(NamedTuple, Generic[E]):
@@ -52,6 +74,7 @@ class Did(NamedTuple, Generic[E]):
     rows: tuple[Event, ...] = ()
     notices: tuple[str, ...] = ()
     parts: Mapping[str, float] = {}  # of its time, in seconds: each command that was run
+    trail: tuple[JobNote, ...] = ()
 
 
 class Errand(NamedTuple):

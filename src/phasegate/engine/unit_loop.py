@@ -6,7 +6,8 @@ between, a person or an error, ends the agents with it; their work is saved, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
 from phasegate.engine.admission import DriverDesk, admit
@@ -15,10 +16,11 @@ from phasegate.engine.job_end import Assigned
 from phasegate.engine.jobs import clear_away, last_seen, lost_row, run_job
 from phasegate.engine.known import read_known
 from phasegate.engine.staffing import Member, clock, member_for
-from phasegate.engine.steps import Did, Errand, Known, Steps
+from phasegate.engine.steps import Did, Errand, JobNote, Known, Steps
 from phasegate.engine.work_journal import WorkJournal
-from phasegate.errors import Interrupted
-from phasegate.record.row_events import job_started
+from phasegate.errors import Interrupted, StateConflict
+from phasegate.record.row_events import job_started, trail_sealed
+from phasegate.record.rows import Seal
 from phasegate.rules.retry import back_off_s
 
 LOOK_EVERY_S = 0.2  # whether somebody has cancelled
@@ -90,7 +92,28 @@ class UnitLoop(Generic[S, E]):
 
     def _record(self, did: Did[E]) -> None:
         self._journal.note(*did.notices)
-        self._journal.record(*did.events, rows=did.rows, parts=did.parts)
+        seals = list(self._note_in_trails(did.trail))
+        self._journal.record(*did.events, rows=(*did.rows, *map(trail_sealed, seals)), parts=did.parts)
+        for seal in seals:
+            self._desk.trails.forget(seal.job)
+
+    def _note_in_trails(self, notes: Sequence[JobNote]) -> Iterator[Seal]:
+        """Go on with the trails of jobs that have ended; the new ends are recorded in the same step.
+
+        A crash before that record repeats the step, and its lines: a trail says then that it was recovered in between.
+        """
+        record, trails = self._desk.record, self._desk.trails
+        for job, of_job in groupby(sorted(notes, key=lambda note: note.job), key=lambda note: note.job):
+            seal = record.seal(job)
+            if seal is None:
+                continue  # nobody saw the job's end
+            try:
+                trails.open_again(seal)
+            except StateConflict as error:
+                self._journal.note(f"{error.message}; what was found out about the job since is not in it")
+                continue
+            trails.write_all(job, [(note.ts, note.done) for note in of_job])
+            yield trails.close(job)
 
     # --- agents
 
@@ -147,6 +170,7 @@ class UnitLoop(Generic[S, E]):
     def _start(self, crew: Crew, errand: Errand, member: Member) -> None:
         desk, job = self._desk, self._clock.new_id()
         assigned = self._steps.assign(self._journal.state, errand, member, job, self._known())
+        assigned = assigned._replace(retries=errand.retries, why_again=errand.reason)
         admitted = admit(desk, assigned)
         self._journal.record(self._steps.started(errand, assigned), rows=(job_started(admitted.row),))
         self._at_work[job] = _AtWork(errand, assigned, self._steps.agent_name(errand, assigned))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from phasegate.engine.claims import hold_against
 from phasegate.engine.harvesting import write_remarks
+from phasegate.engine.job_notes import JobNotes
 from phasegate.engine.phase_checks import seconds_of
-from phasegate.engine.steps import Claimed, Did
+from phasegate.engine.steps import Claimed, Did, UnitWorker
 from phasegate.engine.validation import Checker, describe, failures_of
 from phasegate.engine.workplace import Workplace
 from phasegate.rules.package_run import PackageHappened, Validated
@@ -15,18 +16,23 @@ from phasegate.rules.retry import Fault
 
 
 def validate(
-    place: Workplace, round_: int, commit: str, said: Iterable[Claimed]
+    place: Workplace, round_: int, commit: str, said: Iterable[Claimed], workers: Sequence[UnitWorker]
 ) -> tuple[Validated, Did[PackageHappened]]:
     """Check a commit of a package, or of an attempt at it: what was found, and all that is to be recorded with it."""
+    notes = JobNotes(place.project, workers)
     checker = Checker(place.project, place.package, place.start())
     evidence = checker.check(commit)
     found = hold_against(place, said, checker, evidence)
+    paper = place.project.papers.put(describe(evidence).encode(), place.paper_name(round_))
+    notes.checks(evidence, commit, paper)
+    for job, claims in found.false:
+        notes.false_claims(job, claims)
     lacking = tuple(check.name for check in evidence.failures if check.fault is Fault.NO_PROGRAM)
     event = Validated(
         commit,
         failures_of(evidence),
         lacking,
-        place.project.papers.put(describe(evidence).encode(), place.paper_name(round_)),
+        paper,
         write_remarks(place.project, found.remarks, place.paper_name(round_, ".claims")),
     )
-    return event, Did((event,), found.rows, found.remarks, seconds_of(evidence))
+    return event, Did((event,), found.rows, found.remarks, seconds_of(evidence), notes.all)

@@ -166,6 +166,10 @@ class Reader:
         """A job by its id."""
         return next(iter(self._rows(Job, "WHERE id = ?", id_)), None)
 
+    def seal(self, job: str) -> Seal | None:
+        """The end of a job's trail, if it was closed."""
+        return next(iter(self._rows(Seal, "WHERE job = ?", job)), None)
+
     def seals(self) -> list[Seal]:
         """The ends of all trails that were closed."""
         return self._rows(Seal, "ORDER BY feature, job")

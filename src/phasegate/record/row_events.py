@@ -10,9 +10,10 @@ import msgspec
 
 from phasegate.record.rows import Event, Gate, Job, Package, Row, Seal, Workflow
 
+JOB_STARTED = "job.started"
 ROW_OF_KIND: dict[str, type[Row]] = {
     "package.changed": Package,
-    "job.started": Job,
+    JOB_STARTED: Job,
     "job.ended": Job,
     "trail.sealed": Seal,
     "workflow.changed": Workflow,
@@ -25,7 +26,7 @@ def package_changed(package: Package) -> Event:
 
 
 def job_started(job: Job) -> Event:
-    return _event("job.started", job)
+    return _event(JOB_STARTED, job)
 
 
 def job_ended(job: Job) -> Event:

@@ -11,11 +11,26 @@ from phasegate.errors import ConfigError, StateConflict
 from phasegate.record.heads import outside_folder
 from phasegate.record.location import Location
 from phasegate.record.reader import read_store
+from phasegate.record.rows import Job
 from phasegate.record.trail_files import Key, read_trail, trail_files
 from phasegate.record.trail_log import log_files, read_log
 from phasegate.rules.visible_text import visible
 
 Fields = dict[str, object]
+
+
+class JobWork(msgspec.Struct, frozen=True):
+    """What a job was for, and what became of it."""
+
+    work: str  # the package, else the key of the phase
+    role: str
+    round: int
+    agent: str  # as configured
+    outcome: str  # empty: it is at work
+
+
+def work_of(row: Job) -> JobWork:
+    return JobWork(row.wp or row.workflow_phase, row.phase, row.round, row.agent, row.outcome)
 
 
 class TrailSummary(msgspec.Struct, frozen=True):
@@ -27,12 +42,15 @@ class TrailSummary(msgspec.Struct, frozen=True):
     first_ts: str
     last_ts: str
     last_action: str
+    about: JobWork | None = None  # None where the store does not know the job
 
 
 def list_trails(location: Location, feature: str | None = None) -> list[TrailSummary]:
     """The trails of a feature, or of all, oldest first."""
     trails = {key: lines for key, lines in _all_trails(location).items() if feature in (None, key[0])}
-    return sorted((_summary(*trail) for trail in trails.items()), key=lambda trail: (trail.first_ts, trail.job))
+    rows = _rows(location)
+    found = (_summary(*trail, rows.get(trail[0][1])) for trail in trails.items())
+    return sorted(found, key=lambda trail: (trail.first_ts, trail.job))
 
 
 def read_job(location: Location, job: str, feature: str | None = None) -> tuple[Key, list[Fields]]:
@@ -64,6 +82,15 @@ def _open_logs(location: Location) -> list[Path]:
         return []
 
 
+def _rows(location: Location) -> dict[str, Job]:
+    """The jobs by their ids; none where the store is damaged."""
+    try:
+        with read_store(location) or nullcontext() as reader:
+            return {row.id: row for row in reader.all_rows(Job)} if reader else {}
+    except StateConflict:
+        return {}
+
+
 def _entries(trail: bytes | Path) -> list[Fields]:
     content = trail if isinstance(trail, bytes) else read_trail(trail)
     return [_entry(line) for line in content.splitlines()]
@@ -77,9 +104,9 @@ def _entry(line: bytes) -> Fields:
     return fields
 
 
-def _summary(key: Key, trail: bytes | Path) -> TrailSummary:
+def _summary(key: Key, trail: bytes | Path, row: Job | None) -> TrailSummary:
     entries = _entries(trail)
     first, last = (entries[0], entries[-1]) if entries else ({}, {})
-    return TrailSummary(
-        *key, len(entries), str(first.get("ts", "")), str(last.get("ts", "")), str(last.get("action", "unreadable"))
-    )
+    times = str(first.get("ts", "")), str(last.get("ts", ""))
+    action = str(last.get("action", "unreadable"))
+    return TrailSummary(*key, len(entries), *times, action, work_of(row) if row else None)

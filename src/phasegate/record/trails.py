@@ -13,6 +13,7 @@ What is promised:
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Self
@@ -37,7 +38,7 @@ class Trails:
         self._log = log
         self._open = trails
         self._disk = Lock()
-        self._entries: GroupCommit[tuple[OpenTrail, bytes]] = GroupCommit(self._write_out)
+        self._entries: GroupCommit[tuple[OpenTrail, list[bytes]]] = GroupCommit(self._write_out)
 
     @classmethod
     def create(cls, location: Location, outside: Path, writer_id: str) -> Self:
@@ -75,21 +76,25 @@ class Trails:
 
     def write(self, job: str, ts: str, done: Done) -> None:
         """Append an entry to a job's trail. It is durable when this returns."""
-        waiting = self._open[job], entry(ts, job, done)
+        self.write_all(job, [(ts, done)])
+
+    def write_all(self, job: str, entries: Sequence[tuple[str, Done]]) -> None:
+        """Append entries to a job's trail, one behind the other. They are durable when this returns."""
+        waiting = self._open[job], [entry(ts, job, done) for ts, done in entries]
         try:
             self._entries.submit(waiting)
         except OSError as error:
             raise EnvironmentUnavailable(f"the audit trail cannot be written: {error}", "check the disk") from error
 
-    def _write_out(self, entries: list[tuple[OpenTrail, bytes]]) -> None:
+    def _write_out(self, waiting: list[tuple[OpenTrail, list[bytes]]]) -> None:
         with self._disk:
             ends: dict[str, str] = {}
-            lines = []
-            for trail, unbound in entries:
+            lines: list[tuple[OpenTrail, bytes]] = []
+            for trail, unbound in ((trail, one) for trail, entries in waiting for one in entries):
                 line, ends[trail.job] = bind(ends.get(trail.job) or trail.hash, unbound)
-                lines.append(line)
-            self._log.add(b"".join(added(trail.job, line) for (trail, _), line in zip(entries, lines, strict=True)))
-            for (trail, _), line in zip(entries, lines, strict=True):
+                lines.append((trail, line))
+            self._log.add(b"".join(added(trail.job, line) for trail, line in lines))
+            for trail, line in lines:
                 trail.lines.append(line)
 
     def stranger(self, job: str) -> Path | None:

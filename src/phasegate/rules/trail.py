@@ -1,6 +1,7 @@
 """The trail of one job: what was done, by whom, and how we know. One JSON object a line, each bound to the last.
 
-The fields of a line, in order: `ts`, `actor`, `job`, `action`, the action's own, `source`, `prev`, `entry_hash`.
+The fields of a line, in order: `ts`, `actor`, `job`, `action`, the action's own, `agent`, `source`, `prev`,
+`entry_hash`. The actor is the kind of program, `agent` the name under which a person configured it.
 `entry_hash` is SHA-256 over every byte of the line that stands before it, and `prev` is the line before's; the hash
 before the first line comes from feature and job, so that no trail passes for another. (`hash` is not used for it: the
 interface specification has a field of that name in `read_spec`.)
@@ -19,7 +20,8 @@ import msgspec
 from phasegate.rules.chain import Break, encode
 
 Value = str | int | float | bool | None | list[str]
-RESERVED = frozenset({"ts", "actor", "job", "action", "source", "prev", "entry_hash"})
+RESERVED = frozenset({"ts", "actor", "job", "action", "agent", "source", "prev", "entry_hash"})
+OURS = "phasegate"  # the actor of what we do ourselves
 
 _TRAIL = b"phasegate job trail 1"
 _HASH_KEY = b',"entry_hash":"'
@@ -70,6 +72,25 @@ class Done(msgspec.Struct, frozen=True):
     action: Action
     source: Source
     fields: Mapping[str, Value] = {}
+    agent: str = ""  # as configured; empty where it was not the agent
+
+
+class Doer(NamedTuple):
+    """Who acts in a job: the actor as the interface specification spells it, and the agent's configured name."""
+
+    actor: str
+    agent: str
+
+    def did(self, action: Action, source: Source, **fields: Value) -> Done:
+        return Done(self.actor, action, source, fields, self.agent)
+
+
+def doer_of(harness: str, agent: str) -> Doer:
+    """The doer that an agent is: `agent:claude-code`, whatever a person calls it."""
+    return Doer(f"agent:{harness.replace('_', '-')}", agent)
+
+
+US = Doer(OURS, "")
 
 
 class Written(NamedTuple):
@@ -98,9 +119,9 @@ def entry(ts: str, job: str, done: Done) -> bytes:
     """A line as far as it is known before its turn. It is one line whatever its fields contain."""
     if taken := RESERVED.intersection(done.fields):
         raise ValueError(f"field {min(taken)} belongs to every entry")
-    return _to_json(
-        {"ts": ts, "actor": done.actor, "job": job, "action": done.action, **done.fields, "source": done.source}
-    )
+    named: dict[str, Value] = {"agent": done.agent} if done.agent else {}
+    own = {"ts": ts, "actor": done.actor, "job": job, "action": done.action}
+    return _to_json({**own, **done.fields, **named, "source": done.source})
 
 
 def bind(previous: str, unbound: bytes) -> Written:

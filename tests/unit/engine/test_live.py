@@ -7,7 +7,9 @@ import pytest
 from phasegate.agents.port import AgentEvent, EventKind, Usage
 from phasegate.engine.live import LONGEST_TEXT, MOST_NOTED, LiveTrail, noted, shown_live, used
 from phasegate.rules.activity import LONGEST_LINE, Activity
-from phasegate.rules.trail import Action, Done, Source
+from phasegate.rules.trail import Action, Doer, Done, Source
+
+AGENT = Doer("agent:x", "mine")
 
 
 def test_each_kind_of_action_has_its_entry_and_all_are_reported() -> None:
@@ -18,11 +20,11 @@ def test_each_kind_of_action_has_its_entry_and_all_are_reported() -> None:
         AgentEvent(EventKind.TOOL, "Read", "c.py"),
         AgentEvent(EventKind.NOTICE, "not permitted", failed=True),
     ]
-    entries = [noted("agent:x", event) for event in events]
+    entries = [noted(AGENT, event) for event in events]
     assert [(entry.action, dict(entry.fields)) for entry in entries if entry] == [
         (Action.WRITE_FILE, {"path": "a.py"}),
         (Action.DELETE_FILE, {"path": "b.py", "failed": True}),
-        (Action.RUN_COMMAND, {"command": "make test"}),
+        (Action.RUN_TESTS, {"command": "make test"}),
         (Action.USE_TOOL, {"tool": "Read", "path": "c.py"}),
         (Action.NOTICE, {"text": "not permitted", "failed": True}),
     ]
@@ -31,12 +33,12 @@ def test_each_kind_of_action_has_its_entry_and_all_are_reported() -> None:
 
 def test_what_an_agent_says_is_no_action() -> None:
     for kind in (EventKind.TEXT, EventKind.USAGE, EventKind.END):
-        assert noted("agent:x", AgentEvent(kind, "words")) is None
+        assert noted(AGENT, AgentEvent(kind, "words")) is None
 
 
 def test_a_busy_agent_does_not_fill_the_disk() -> None:
     entries: list[Done] = []
-    trail = LiveTrail("agent:x", entries.append)
+    trail = LiveTrail(AGENT, entries.append, lambda: 0.0)
     for _ in range(3 * MOST_NOTED):
         trail(AgentEvent(EventKind.COMMAND, "x" * 10_000))
     assert len(entries) == MOST_NOTED + 1
@@ -45,8 +47,38 @@ def test_a_busy_agent_does_not_fill_the_disk() -> None:
     assert all(len(str(entry.fields.get("command", ""))) <= LONGEST_TEXT for entry in entries)
 
 
+def test_a_command_is_noted_with_its_result_or_before_the_next_one() -> None:
+    entries: list[Done] = []
+    times_s = iter([1.0, 3.5, 4.0, 5.0, 6.0])
+    trail = LiveTrail(AGENT, entries.append, lambda: next(times_s))
+    trail(AgentEvent(EventKind.COMMAND, "python -m pytest -q"))
+    trail(AgentEvent(EventKind.RESULT, "1 failed", exit_code=1))
+    trail(AgentEvent(EventKind.COMMAND, "ls"))
+    trail(AgentEvent(EventKind.COMMAND, "ruff check ."))
+    trail(AgentEvent(EventKind.NOTICE, "failed: ruff", failed=True))
+    trail.end_command()
+    assert [(entry.action, dict(entry.fields)) for entry in entries] == [
+        (Action.RUN_TESTS, {"command": "python -m pytest -q", "exit_code": 1, "duration_ms": 2500}),
+        (Action.RUN_COMMAND, {"command": "ls"}),
+        (Action.RUN_CHECK, {"command": "ruff check .", "duration_ms": 1000, "failed": True}),
+        (Action.NOTICE, {"text": "failed: ruff", "failed": True}),
+    ]
+    assert {entry.agent for entry in entries} == {"mine"}
+
+
+def test_a_blocker_is_noted_once() -> None:
+    entries: list[Done] = []
+    trail = LiveTrail(AGENT, entries.append, lambda: 0.0)
+    trail(AgentEvent(EventKind.BLOCKER, "BLOCKER: no zod"))
+    trail.block(("no zod", "no key"))
+    assert [(entry.action, entry.fields["text"]) for entry in entries] == [
+        (Action.BLOCKER, "no zod"),
+        (Action.BLOCKER, "no key"),
+    ]
+
+
 def test_usage_is_noted_once_as_the_agent_says() -> None:
-    entry = used("agent:x", Usage(10, 4, 2, 0.5))
+    entry = used(AGENT, Usage(10, 4, 2, 0.5))
     assert (entry.action, entry.source) == (Action.USAGE, Source.REPORTED)
     assert dict(entry.fields) == {"input_tokens": 10, "cached_input_tokens": 4, "output_tokens": 2, "cost_usd": 0.5}
 

@@ -412,11 +412,11 @@ def test_the_trails_are_shown(
     monkeypatch.chdir(location.root)
     monkeypatch.setenv("XDG_STATE_HOME", str(location.state_home.parent))
     assert run(["audit", "show"]) == 0
-    assert f"{FEATURE}/job-a  2 entries" in capsys.readouterr().out
+    assert f"{FEATURE}/job-a  WP01, 06-implementation, round 1, claude, at work  2 entries" in capsys.readouterr().out
     assert run(["audit", "show", "--feature", "002-none", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"trails": []}
     assert run(["audit", "show", "--job", "job-a"]) == 0
-    assert f'{TS}  agent:claude-code  write_file  observed  {{"path":"src/0.py","lines":0}}' in capsys.readouterr().out
+    assert f"{TS}  agent:claude-code  write_file       src/0.py lines 0  (observed)" in capsys.readouterr().out
     assert run(["audit", "show", "--job", "job-", "--json"]) == 2
     assert "2 trails begin" in capsys.readouterr().err
     assert run(["audit", "show", "--chain", "--json"]) == 0

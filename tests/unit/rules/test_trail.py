@@ -64,7 +64,7 @@ def test_any_text_makes_one_readable_line(text: str) -> None:
 
 
 def test_a_field_cannot_stand_for_one_that_every_line_has() -> None:
-    for name in ("ts", "actor", "job", "action", "source", "prev", "entry_hash"):
+    for name in ("ts", "actor", "job", "action", "agent", "source", "prev", "entry_hash"):
         with pytest.raises(ValueError, match=name):
             bind(START, entry(TS, "3a6b8c9d", Done("a", Action.EXIT, Source.OBSERVED, {name: "forged"})))
 

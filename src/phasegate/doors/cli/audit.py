@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import click
-import msgspec
 
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.live_lines import waiting
 from phasegate.doors.cli.render import current_folder, json_option, show
-from phasegate.engine.audit_view import AuditReport, TrailSummary, chain, location_of, payload_of, trails, verified
-from phasegate.engine.job_view import job_view
+from phasegate.engine.audit_view import (
+    AuditReport,
+    JobWork,
+    TrailSummary,
+    chain,
+    location_of,
+    payload_of,
+    trails,
+    verified,
+    work_of,
+)
+from phasegate.engine.job_view import JobView, job_view
 from phasegate.rules.visible_text import visible
 
-_SHOWN_APART = ("ts", "actor", "action", "source")
-_LEFT_OUT = ("job", "prev", "entry_hash")
+_LEFT_OUT = ("ts", "actor", "action", "source", "agent", "job", "prev", "entry_hash", "argv", "env", "cwd")
+_HASHES = ("hash", "sha", "commit", "evidence", "taken_from", "prompt_sha256", "output_sha256")
+_PLAIN = ("path", "command", "message", "text", "detail")
+_SHORT, _ACTIONS = 12, len("scope_violation")
 
 
 @click.group(cls=Group)
@@ -40,8 +51,7 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
     folder = current_folder()
     if job is not None:
         view = job_view(location_of(folder), job, feature)
-        wrote = (f"what it wrote: {visible(log.path)}" for log in view.logs)
-        show(view, "\n".join([*map(_entry_line, view.entries), *wrote]), as_json)
+        show(view, "\n".join(map(visible, _story(view))), as_json)
     elif chain:
         _show_chain(feature, as_json)
     else:
@@ -90,11 +100,33 @@ def _report_lines(report: AuditReport) -> list[str]:
 
 
 def _trail_line(trail: TrailSummary) -> str:
-    entries = f"{trail.entries} entries"
-    return visible(f"{trail.feature}/{trail.job}  {entries}  {trail.first_ts} to {trail.last_ts}  {trail.last_action}")
+    work = f"  {_work(trail.about)}" if trail.about else ""
+    times = f"{trail.first_ts} to {trail.last_ts}"
+    return visible(f"{trail.feature}/{trail.job}{work}  {trail.entries} entries  {times}  {trail.last_action}")
 
 
-def _entry_line(entry: Mapping[str, object]) -> str:
-    fields = {name: value for name, value in entry.items() if name not in (*_SHOWN_APART, *_LEFT_OUT)}
-    details = msgspec.json.encode(fields).decode() if fields else ""
-    return visible("  ".join([*(str(entry.get(name, "?")) for name in _SHOWN_APART), details]).rstrip())
+def _work(about: JobWork) -> str:
+    return f"{about.work}, {about.role}, round {about.round}, {about.agent}, {about.outcome or 'at work'}"
+
+
+def _story(view: JobView) -> Iterator[str]:
+    """Who did what for which work and how it ended; then what happened, line by line."""
+    known = f": {_work(work_of(view.row))}" if view.row else ""
+    yield f"job {view.job} of {view.feature}{known}"
+    width = max((len(str(entry.get("actor", "?"))) for entry in view.entries), default=0)
+    for entry in view.entries:
+        ts, actor, action = (str(entry.get(name, "?")) for name in ("ts", "actor", "action"))
+        told = " ".join(_told(entry))
+        yield f"{ts}  {actor.ljust(width)}  {action.ljust(_ACTIONS)}  {told}  ({entry.get('source', 'unreadable')})"
+    yield from (f"what it wrote: {log.path}" for log in view.logs)
+
+
+def _told(entry: Mapping[str, object]) -> Iterator[str]:
+    """The fields of an entry as people read them: hashes by their beginning, what is long left to `--json`."""
+    for name, value in entry.items():
+        if name in _HASHES:
+            yield f"{name} {str(value)[:_SHORT]}"
+        elif name in _PLAIN:
+            yield str(value)
+        elif name not in _LEFT_OUT and value not in (None, ""):
+            yield f"{name} {value}"
