@@ -163,6 +163,10 @@ def _package_lines(card: PackageCard) -> Iterator[str]:
         yield visible(f"    tasks, as reported: {in_words(row.tasks)}")
     if any(row.spent):
         yield f"    spent: {spent_in_words(row.spent)}"
+    if row.said:
+        from phasegate.engine.agent_words import told_words
+
+        yield from (visible(f"    {line}") for line in told_words(row.said))
     for job in row.jobs or ():
         how = job.outcome or ("stopped" if row.standing == "stopped" else "running")
         yield visible(f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {how}")

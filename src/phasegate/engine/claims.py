@@ -16,10 +16,13 @@ from phasegate.engine.validation import Checker
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.shipped_words import note
 from phasegate.record.rows import Event
+from phasegate.rules.package_run import End
 from phasegate.workspace.changes import TooMuch, observe
 
 CLAIMED, FALSE = "agent.claimed", "agent.claimed-falsely"
-_WORDS = ("pr_url", "next_steps", "error", "blocked_reason", "remediation")
+_WORDS = ("summary", "pr_url", "error", "blocked_reason", "remediation")
+_LONGEST_WORDS = 4_000
+_MOST_STEPS = 20
 
 
 class _Falsely(msgspec.Struct, frozen=True):
@@ -31,11 +34,14 @@ class _Falsely(msgspec.Struct, frozen=True):
 
 
 def claimed(place: Workplace, assigned: Assigned, agent_index: int, ended: Ended) -> tuple[Event, ...]:
-    """The event that keeps what an implementer said, for the same recorded step as the end of its job."""
+    """The event that keeps what an implementer's result says, if it counts, for the step that records its end."""
     said = ended.answer.response
-    if said is None:
+    if said is None or ended.end not in (End.DONE, End.BLOCKED) or said.success != (ended.end is End.DONE):
         return ()
-    said = msgspec.structs.replace(said, **dict.fromkeys(_WORDS))
+    words = {name: (getattr(said, name) or "")[:_LONGEST_WORDS] or None for name in _WORDS}
+    steps = tuple(step[:_LONGEST_WORDS] for step in (said.next_steps or ())[:_MOST_STEPS]) or None
+    # An escalation need not name its job: it is this one's.
+    said = msgspec.structs.replace(said, job_id=assigned.job, next_steps=steps, **words)
     package, took_s = place.package.work_package_id, ended.finished.duration_s
     kept = Claimed(package, assigned.round, agent_index, assigned.agent, took_s, said)
     return (Event(CLAIMED, msgspec.json.encode(kept)),)

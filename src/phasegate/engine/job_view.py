@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,13 @@ class KeptFile(NamedTuple):
     bytes: int
 
 
+class FalseWord(NamedTuple):
+    """A claim of an agent's, beside what is the case."""
+
+    claim: str
+    truth: str
+
+
 class JobView(NamedTuple):
     """One run of an agent: what it was told, what it wrote, what it claimed, and what was seen."""
 
@@ -41,8 +48,8 @@ class JobView(NamedTuple):
     answer: KeptFile | None = None  # its last words
     base: str = ""  # with `commit`: git diff BASE COMMIT shows its work
     commit: str = ""
-    claimed: object = None  # what it says that it did
-    claimed_falsely: tuple[object, ...] = ()  # each claim beside what is the case
+    claimed: Mapping[str, object] | None = None  # what it says that it did
+    claimed_falsely: tuple[FalseWord, ...] = ()  # each claim beside what is the case
     evidence: str = ""  # what our own checks found in its round
     entries: tuple[Fields, ...] = ()  # its trail
 
@@ -101,10 +108,10 @@ def _commit_of(event: StreamEvent) -> str:
     return ""
 
 
-def _claims(reader: Reader, slug: str, job: str) -> tuple[object, tuple[object, ...]]:
+def _claims(reader: Reader, slug: str, job: str) -> tuple[Mapping[str, object] | None, tuple[FalseWord, ...]]:
     """What a job claimed, and which of its claims are false."""
-    claimed: object = None
-    falsely: tuple[object, ...] = ()
+    claimed: Mapping[str, object] | None = None
+    falsely: tuple[FalseWord, ...] = ()
     for recorded in reader.events(slug):
         if recorded.kind not in (CLAIMED, FALSE):
             continue
@@ -114,7 +121,7 @@ def _claims(reader: Reader, slug: str, job: str) -> tuple[object, tuple[object, 
             claimed = said
         claims = found.get("claims")
         if recorded.kind == FALSE and found.get("job") == job and isinstance(claims, list):
-            falsely = tuple({"claim": claim, "truth": truth} for claim, truth in claims)
+            falsely = tuple(FalseWord(claim, truth) for claim, truth in claims)
     return claimed, falsely
 
 

@@ -53,9 +53,8 @@ class PackageSteps:
             case PackageStep.HARVEST:
                 return take_over(self._place, run.round, run.commit, known)
             case PackageStep.VALIDATE:
-                return validate(self._place, run.round, run.commit, said_last(known.claims, run.round), known.workers)[
-                    1
-                ]
+                said = said_last(known.claims, run.round)
+                return validate(self._place, run.round, run.commit, said, known.workers)[1]
             case PackageStep.JUDGE:
                 return judge_attempt(self._place, run, known)
             case PackageStep.TAKE:
@@ -155,7 +154,7 @@ class PackageSteps:
             return Did((end, *judged), ended.rows)
         end = msgspec.structs.replace(end, tasks=tuple(islice(ended.answer.task_statuses.items(), MOST_TASKS)))
         kept = self._tidy_after(self._place_of(errand), errand.agent_index, ended)
-        said = claimed(self._place, assigned, errand.agent_index, ended) if ended.end is End.DONE else ()
+        said = claimed(self._place, assigned, errand.agent_index, ended)
         return Did((end,), (*ended.rows, *said), kept)
 
     def _place_of(self, errand: Errand) -> Workplace:

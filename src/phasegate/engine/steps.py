@@ -24,7 +24,7 @@ E = TypeVar("E")
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """What a job's result says, without its prose."""
+    """What a job's result says; long prose is cut."""
 
     package: str
     round: int

@@ -179,7 +179,7 @@ def _evidence(project: Project, reader: Reader, subject: Subject) -> Iterator[st
         return
     if text := view.evidence or _first_text(evidence_of(project.location, job) for job in reversed(implementers)):
         yield text
-    yield from (f"false claim: {claim}" for claim in view.claimed_falsely)
+    yield from (f"false claim: {claim}; seen: {truth}" for claim, truth in view.claimed_falsely)
 
 
 def _first_text(texts: Iterable[str]) -> str:

@@ -38,6 +38,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from phasegate.engine.agent_words import AgentWords
     from phasegate.engine.feature_view import FeatureView
     from phasegate.rules.work_package import WorkPackage
 
@@ -74,6 +75,7 @@ class PackageCard(NamedTuple):
     spent: Spent
     tasks: Mapping[str, str] = {}  # the last status of each, as reported; empty where there is none yet
     jobs: tuple[Job, ...] | None = None
+    said: tuple[AgentWords, ...] | None = None  # by its agents, in their last results
     waits_for: tuple[str, ...] | None = None
     is_ready: bool | None = None
     plan: WorkPackage | None = None  # what was loaded
@@ -253,8 +255,11 @@ def package_cards(reader: Reader, feature: str, *, wanted: str | None = None) ->
 
 
 def with_jobs(reader: Reader, card: PackageCard) -> PackageCard:
-    """A package with all runs of agents for it."""
-    return card._replace(jobs=tuple(job for job in reader.jobs(card.feature) if job.wp == card.id))
+    """A package with all runs of agents for it, and what these said."""
+    from phasegate.engine.agent_words import words_for  # decodes: more than a list of packages is worth
+
+    jobs = tuple(job for job in reader.jobs(card.feature) if job.wp == card.id)
+    return card._replace(jobs=jobs, said=words_for(reader, card.feature, card.id))
 
 
 def find_cards(reader: Reader | None, wanted: str, feature: str | None = None) -> tuple[PackageCard, ...]:

@@ -13,6 +13,7 @@ from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.live_lines import clock
 from phasegate.doors.cli.offering import PackageName, offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
+from phasegate.engine.agent_words import told_claims, told_words
 from phasegate.engine.job_view import JobView
 from phasegate.engine.project import open_project
 from phasegate.engine.subject_view import PartKind, Subject, find_subject, followed_log, part_of
@@ -97,6 +98,7 @@ def _lines(found: Subject) -> Iterator[str]:
         yield from _told("what to do", card.remediation)
         yield from map(_attempt, card.attempts or ())
         yield from _told("saved by delta reviews", f"about {card.saved_tokens} tokens" if card.saved_tokens else "")
+        yield from (f"  {line}" for line in told_words(card.said or ()))
     elif found.phase is not None:
         yield f"{found.feature}  {found.phase.name}  {found.phase.status}"
         for check in found.phase.rounds:
@@ -123,7 +125,8 @@ def _told(name: str, text: str) -> Iterator[str]:
 def _about(view: JobView) -> Iterator[str]:
     if view.row is not None:
         yield f"  {view.row.wp or view.row.workflow_phase}, {view.row.started} to {view.row.ended or 'now'}"
-    yield from (f"  false claim: {claim}" for claim in view.claimed_falsely)
+    agent = view.row.agent if view.row else "it"
+    yield from (f"  {line}" for line in told_claims(agent, view.claimed or {}, view.claimed_falsely))
     for kept in (view.prompt, *view.logs, view.answer):
         if kept is not None:
             yield f"  {kept.path}  {kept.bytes} bytes"

@@ -1,0 +1,66 @@
+"""What agents say in their results, in their own words, beside what is the case; for people who look at a package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.engine.claims import CLAIMED, FALSE
+from phasegate.engine.steps import Claimed
+from phasegate.record.reader import Reader
+
+WORDS = ("summary", "error", "blocked_reason", "remediation", "pr_url", "next_steps")
+
+
+class AgentWords(NamedTuple):
+    """The words of one job's result; `differs` has each claim that is not so, and what is."""
+
+    job: str
+    agent: str
+    round: int
+    words: Mapping[str, str | tuple[str, ...]]
+    differs: tuple[tuple[str, str], ...] = ()
+
+
+class _FoundFalse(msgspec.Struct):
+    job: str
+    claims: tuple[tuple[str, str], ...]
+
+
+def words_for(reader: Reader, feature: str, package: str) -> tuple[AgentWords, ...]:
+    """What the agents of a package said in its last round in which one had a result."""
+    last: dict[int, AgentWords] = {}
+    false: dict[str, tuple[tuple[str, str], ...]] = {}
+    for recorded in reader.events(feature):
+        if recorded.kind == FALSE:
+            found = msgspec.json.decode(recorded.payload, type=_FoundFalse)
+            false[found.job] = found.claims
+        elif recorded.kind == CLAIMED:
+            one = msgspec.json.decode(recorded.payload, type=Claimed)
+            if one.package == package:
+                words = AgentWords(str(one.said.job_id), one.agent, one.round, _words(one))
+                last = {index: said for index, said in last.items() if said.round == one.round}
+                last[one.agent_index] = words
+    return tuple(last[index]._replace(differs=false.get(last[index].job, ())) for index in sorted(last))
+
+
+def _words(one: Claimed) -> dict[str, str | tuple[str, ...]]:
+    return {name: said for name in WORDS if (said := getattr(one.said, name))}
+
+
+def told_words(said: Sequence[AgentWords]) -> Iterator[str]:
+    """The same as lines."""
+    for one in said:
+        yield from told_claims(one.agent, one.words, one.differs)
+
+
+def told_claims(agent: str, words: Mapping[str, object], differs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """What an agent says, and what is seen where that is something else."""
+    for name in WORDS:
+        if said := words.get(name):
+            shown = "; ".join(map(str, said)) if isinstance(said, list | tuple) else str(said)
+            yield f"{agent} says, {name}: {' '.join(shown.split())}"
+    for claim, truth in differs:
+        yield f"{agent} says: {claim}; seen: {truth}"
