@@ -43,6 +43,9 @@ _ENVIRONMENT = {
     "UV_PYTHON_DOWNLOADS": "never",
     "PYTHONDONTWRITEBYTECODE": "1",
     "GOFLAGS": "-modcacherw",
+    # pnpm would fetch the exact version that `packageManager` names, and stop where it cannot be had.
+    "npm_config_manage_package_manager_versions": "false",
+    "pnpm_config_pm_on_fail": "ignore",
 }
 
 

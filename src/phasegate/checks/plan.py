@@ -68,7 +68,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tolerates_old_failures: bool = True  # what failed before the work began does not reject it
     lock_files: tuple[str, ...] = tuple(sorted(LOCK_FILES))
     coverage_reports: tuple[str, ...] = REPORTS
-    bin_folders: tuple[str, ...] = (".venv/bin", "node_modules/.bin")  # where a setup puts programs
+    # Where a setup puts programs; the last is for those that it got aside.
+    bin_folders: tuple[str, ...] = (".venv/bin", "node_modules/.bin", ".phasegate-tools/bin")
 
 
 class Command(msgspec.Struct, frozen=True):

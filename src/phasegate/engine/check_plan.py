@@ -87,6 +87,6 @@ def _of_profile(name: str) -> dict[str, tuple[str, ...]]:
     found = {
         "lock_files": profile.lock_files,
         "coverage_reports": tuple(report.path for report in profile.coverage_reports),
-        "bin_folders": profile.bin_folders,
+        "bin_folders": (*profile.bin_folders, *Plan().bin_folders[-1:]),
     }
     return {name: values for name, values in found.items() if values}

@@ -53,6 +53,16 @@ class _Manager(Light):
     why: str
     frozen: str
     loose: str
+    package: str  # what npm installs to have it
+
+    def aside(self, machine: Machine) -> str:
+        """What gets the manager where it is not on the PATH: into the checkout, where the commands after it look."""
+        if self.name == "npm" or machine.has(self.name):
+            return ""
+        name, _, version = self.package.rpartition("@")
+        wanted = dict.fromkeys((self.package, f"{name}@{version.partition('.')[0]}"))  # the same major version will do
+        tries = " || ".join(f"npm install -g --no-audit --no-fund --prefix .phasegate-tools {one}" for one in wanted)
+        return f'({tries}) && export PATH="$PWD/.phasegate-tools/bin:$PATH" && '
 
 
 def detect_node(files: ProjectFiles, machine: Machine) -> Detected | None:
@@ -64,7 +74,9 @@ def detect_node(files: ProjectFiles, machine: Machine) -> Detected | None:
     manager = _manager(files, about)
     commands = dict(_commands(files, about, scripts, manager.name))
     name = about.get("name")
-    notes = () if machine.has(manager.name) or not machine.programs else (f"{manager.name} is not on the PATH",)
+    notes = (
+        (f"{manager.name} is not on the PATH: {manager.package} is installed aside",) if manager.aside(machine) else ()
+    )
     return Detected(
         "typescript",
         name if isinstance(name, str) else "",
@@ -90,13 +102,17 @@ def _manager(files: ProjectFiles, about: Mapping[str, object]) -> _Manager:
     }
     there = [name for name, lock in locks.items() if lock and files.has(lock)]
     name = pinned if pinned in locks else there[0] if there else "npm"
-    why = f"packageManager {named}" if pinned in locks else locks[name] or "package.json, without a lock file"
+    why = (
+        f"packageManager {str(named).partition('+')[0]}"
+        if pinned in locks
+        else locks[name] or "package.json, without a lock file"
+    )
     has_lock = name in there and "package-lock=false" not in files.text(".npmrc").replace(" ", "")
-    return _installs(name, why, has_lock, files)
+    return _installs(name, why, has_lock, files, str(named) if pinned == name else "")
 
 
-def _installs(name: str, why: str, has_lock: bool, files: ProjectFiles) -> _Manager:
-    is_berry = "__metadata" in files.text("yarn.lock") or files.has(".yarnrc.yml")
+def _installs(name: str, why: str, has_lock: bool, files: ProjectFiles, named: str) -> _Manager:
+    is_berry = "__metadata" in files.text("yarn.lock") or bool(files.has(".yarnrc.yml"))
     frozen = {
         "npm": "npm ci --no-audit --no-fund",
         "pnpm": "pnpm install --frozen-lockfile",
@@ -109,7 +125,24 @@ def _installs(name: str, why: str, has_lock: bool, files: ProjectFiles) -> _Mana
         "yarn": "yarn install --no-immutable" if is_berry else "yarn install --no-lockfile",
         "bun": "bun install",
     }[name]
-    return _Manager(name, why, frozen if has_lock else "", loose)
+    return _Manager(name, why, frozen if has_lock else "", loose, _package_of(name, named, files, is_berry))
+
+
+# The version of pnpm that writes a lock of this version.
+_PNPM_OF_LOCK = {"5": "7", "6": "8", "9": "10"}
+
+
+def _package_of(name: str, named: str, files: ProjectFiles, is_berry: bool) -> str:
+    """The package of npm's registry that has the manager, in the version that the project names or its lock tells."""
+    version = named.partition("@")[2].partition("+")[0]
+    if name == "yarn" and (is_berry or (version and not version.startswith("1."))):
+        return f"@yarnpkg/cli-dist@{version or '4'}"
+    if name == "yarn":
+        return f"yarn@{version or '1'}"
+    if name == "pnpm" and not version:
+        lock = re.search(r"^lockfileVersion:\s*['\"]?(\d+)", files.text("pnpm-lock.yaml"), re.M)
+        version = _PNPM_OF_LOCK.get(lock[1], "") if lock else ""
+    return f"{name}@{version or 'latest'}"
 
 
 def _setups(
@@ -122,22 +155,19 @@ def _setups(
         yield SetupCandidate("", "package.json names no dependencies")
         return
     quiet = "" if manager.name == "yarn" and "--immutable" in manager.frozen else f" {_NO_SCRIPTS}"
-    builds = _own_build(scripts, manager.name)
+    builds, aside = _own_build(scripts, manager.name), manager.aside(machine)
     if manager.frozen:
-        yield SetupCandidate(f"{manager.frozen}{quiet}{builds}", manager.why)
-        yield SetupCandidate(f"{manager.frozen}{builds}", f"{manager.why}, with the packages' own install scripts")
+        yield SetupCandidate(f"{aside}{manager.frozen}{quiet}{builds}", manager.why)
+        yield SetupCandidate(
+            f"{aside}{manager.frozen}{builds}", f"{manager.why}, with the packages' own install scripts"
+        )
     reason = (
         manager.why if not manager.frozen else f"{manager.why} could not be used: versions are not those of the lock"
     )
-    yield SetupCandidate(f"{manager.loose}{quiet}{builds}", reason)
+    yield SetupCandidate(f"{aside}{manager.loose}{quiet}{builds}", reason)
+    test = _test(about, scripts, "npm") if manager.name != "npm" else None
     if _items(about.get("devDependencies")):
-        yield SetupCandidate(_WITHOUT_WHAT_IS_GONE, "npm, without those devDependencies that cannot be had")
-    if manager.name != "npm":
-        missing = "" if machine.has(manager.name) else f"{manager.name} is not on the PATH: "
-        yield SetupCandidate(
-            f"npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps{quiet or ' ' + _NO_SCRIPTS}",
-            f"{missing}npm, versions are not those of the lock",
-        )
+        yield SetupCandidate(_WITHOUT_WHAT_IS_GONE, "npm, without those devDependencies that cannot be had", test)
 
 
 def _own_build(scripts: Mapping[str, str], manager: str) -> str:

@@ -25,7 +25,7 @@ MANIFESTS = frozenset((
 ))
 # fmt: on
 # Only their presence counts: they are long, and nothing in them is asked for.
-_UNREAD = frozenset(("uv.lock", "poetry.lock", "pdm.lock", "pnpm-lock.yaml", "setup.gradle"))
+_UNREAD = frozenset(("uv.lock", "poetry.lock", "pdm.lock", "setup.gradle"))
 _REQUIREMENTS_FOLDERS = ("requirements", "requirements.d", "reqs", "deps")
 
 

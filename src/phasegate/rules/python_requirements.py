@@ -317,7 +317,7 @@ def tox_environments(files: ProjectFiles) -> dict[str, ToxEnvironment]:
 def _from_ini(section: Mapping[str, str]) -> ToxEnvironment:
     return ToxEnvironment(
         tuple(_without_factor(line) for line in _lines(section.get("deps", "")) if "{" not in line),
-        tuple(re.split(r"[\s,]+", section.get("extras", "").strip())) if section.get("extras", "").strip() else (),
+        tuple(one for line in _lines(section.get("extras", "")) for one in re.split(r"[\s,]+", _without_factor(line))),
         tuple(_without_factor(line) for line in _lines(section.get("dependency_groups", ""))),
         tuple(_lines(section.get("commands", ""))),
     )

@@ -11,7 +11,9 @@ from phasegate.rules.project_files import ProjectFiles
 from phasegate.rules.project_kinds import detect_project
 from phasegate.rules.project_roots import project_roots, touched_roots
 
-HERE = Machine(frozenset(("npm",)), {"python3": (3, 11), "python3.13": (3, 13), "python3.12": (3, 12)})
+HERE = Machine(
+    frozenset(("npm", "pnpm", "yarn", "bun")), {"python3": (3, 11), "python3.13": (3, 13), "python3.12": (3, 12)}
+)
 BUILDABLE = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "sample"\n'
 
 
@@ -344,3 +346,26 @@ def test_each_folder_that_is_tested_by_itself_is_a_root(files: dict[str, str], r
 def test_a_scope_touches_the_roots_that_it_can_reach(scope: list[str], touched: list[str]) -> None:
     assert [*touched_roots(["", "a", "b"], scope)] == touched
     assert touched_roots(["a", "b"], ["README.md"]) == ("a", "b"), "what belongs to none may matter to each"
+
+
+@pytest.mark.demand("R1.b")
+@pytest.mark.parametrize(
+    ("more", "files", "package"),
+    [
+        ('"packageManager": "pnpm@9.1.0+sha512.ab", ', {}, "pnpm@9.1.0"),
+        ("", {"pnpm-lock.yaml": "lockfileVersion: '9.0'\n"}, "pnpm@10"),
+        ("", {"yarn.lock": "# yarn lockfile v1\n"}, "yarn@1"),
+        ('"packageManager": "yarn@4.2.1", ', {"yarn.lock": "__metadata:\n"}, "@yarnpkg/cli-dist@4.2.1"),
+        ("", {"bun.lock": "{}"}, "bun@latest"),
+    ],
+)
+def test_a_package_manager_that_is_not_there_is_got_aside_in_the_projects_version(
+    more: str, files: dict[str, str], package: str
+) -> None:
+    text = node(more=f'{more}"devDependencies": {{"vitest": "1"}}')
+    found = detected({"package.json": text, **files}, Machine(frozenset(("npm",))))
+    assert found.setups[0].run.startswith(f"(npm install -g --no-audit --no-fund --prefix .phasegate-tools {package}")
+    last = found.setups[-1]
+    assert last.test is not None
+    assert last.test.run.startswith("npm "), "set up by npm, it is tested by npm"
+    assert any(package in note for note in found.notes)
