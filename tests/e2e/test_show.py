@@ -133,6 +133,28 @@ def test_a_log_is_a_transcript_and_is_followed_while_the_agent_works(tmp_path: P
     assert "> write src/login.ts" in project.command("show", project.jobs()[0].id, "--log").stdout
 
 
+@pytest.mark.demand("W4.a")
+def test_each_thing_of_a_whole_feature_is_reached_in_one_step(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path)
+    project.start()
+    project.drive(merge=True)
+    assert "  WP01  round 1  implement" in project.call("show", "06").stdout
+    parts = ("--diff", "--prompt", "--log", "--answer", "--evidence")
+    for subject in ("WP01", "01", "06", "08", "archive"):
+        for part in parts:
+            done = project.call("show", subject, part)
+            is_kept = (subject, part) != ("archive", "--evidence")  # it is behind all gates
+            assert (done.code == 0, bool(done.stdout)) == (is_kept, is_kept), (subject, part, done)
+    for job in project.jobs():
+        for part in ("--prompt", "--log", "--answer"):
+            assert project.call("show", job.id[:8], part).code == 0
+    archivist = next(job for job in project.jobs() if job.phase == "archive")
+    reviewer = next(job for job in project.jobs() if job.phase == "review" and not job.wp)
+    assert project.call("show", "archive", "--prompt").stdout.strip() == project.prompt(archivist.id).strip()
+    assert project.call("show", "08", "--prompt").stdout.strip() == project.prompt(reviewer.id).strip()
+    assert "CHANGELOG.md" in project.call("show", "archive", "--diff").stdout
+
+
 def test_following_anything_but_a_log_is_refused(carried: FeatureProject) -> None:
     for more in (("--prompt",), (), ("--log", "--json")):
         done = carried.command("show", "WP01", "--follow", *more)

@@ -25,6 +25,8 @@ from phasegate.rules.work_package import is_package_id
 from phasegate.rules.workflow import is_phase_named
 from phasegate.workspace.commit_log import diff_text
 
+ARCHIVE = "archive"
+
 
 class PartKind(StrEnum):
     """What is kept of a subject."""
@@ -63,6 +65,9 @@ def find_subject(project: Project, reader: Reader, wanted: str, feature: str | N
     if is_package_id(wanted):
         having = [slug for slug in reader.features() if any(row.id == wanted for row in reader.packages(slug))]
         return _package(reader, wanted, _only(wanted, having, rows, feature, "phasegate package list"))
+    if wanted == ARCHIVE:
+        having = [slug for slug in rows if any(job.phase == ARCHIVE for job in reader.jobs(slug))]
+        return _archive(reader, rows, _only(wanted, having, rows, feature, "phasegate complete begins it"))
     having = [slug for slug, row in rows.items() if any(is_phase_named(key, wanted) for key in row.phases.split())]
     if having:
         return _phase(reader, wanted, _only(wanted, having, rows, feature, "phasegate status"))
@@ -99,8 +104,15 @@ def _phase(reader: Reader, wanted: str, slug: str) -> Subject:
     view = feature_view(reader, slug)
     assert view is not None, "it has a workflow"
     phase = next(phase for phase in view.phases if is_phase_named(phase.key, wanted))
-    jobs = tuple(job for job in reader.jobs(slug) if job.workflow_phase == phase.key)
+    jobs = tuple(job for job in reader.jobs(slug) if job.workflow_phase == phase.key and job.phase != ARCHIVE)
     return Subject(slug, phase.key, jobs, phase=phase)
+
+
+def _archive(reader: Reader, rows: dict[str, Workflow], slug: str) -> Subject:
+    """What comes behind the last gate is shown as a phase: it has agents, documents and no gate."""
+    jobs = tuple(job for job in reader.jobs(slug) if job.phase == ARCHIVE)
+    status = "completed" if rows[slug].stage in ENDED else "in_progress"
+    return Subject(slug, ARCHIVE, jobs, phase=PhaseView(ARCHIVE, "Archive", "", status, ()))
 
 
 def part_of(project: Project, reader: Reader, subject: Subject, kind: PartKind) -> KeptPart:

@@ -47,9 +47,10 @@ def _part_options(command: click.Command) -> click.Command:
 def show_subject(subject: str, part: str | None, follow: bool, feature: str | None, as_json: bool) -> None:
     """Show a package, a phase or a job: where it stands and which agents worked on it, or one thing that is kept of it.
 
-    A phase is named by its key, its number or its name; a job by the beginning of its id. Into a pipe or a file a part
-    goes as it is; on a terminal its control characters are made visible. In a log `>` marks what the agent did, `|`
-    what came back (folded), `!` a problem, `?` what is not in the program's protocol. `show JOB` names the whole files.
+    A phase is named by its key, its number or its name; what comes behind the last gate, `archive`; a job by the
+    beginning of its id. Into a pipe or a file a part goes as it is; on a terminal its control characters are made
+    visible. In a log `>` marks what the agent did, `|` what came back (folded), `!` a problem, `?` what is not in the
+    program's protocol. `show JOB` names the whole files.
 
     \b
     Examples:
@@ -134,7 +135,9 @@ def _about(view: JobView) -> Iterator[str]:
 
 def _jobs(found: Subject) -> Iterable[str]:
     for job in found.jobs:
-        yield f"  round {job.round}  {job.phase:<9}  {job.agent}  {job.outcome or 'running'}  {_took(job)}  {_id(job)}"
+        package = f"{job.wp}  " if job.wp and found.package is None else ""
+        told = f"{job.phase:<9}  {job.agent}  {job.outcome or 'running'}  {_took(job)}  {_id(job)}"
+        yield f"  {package}round {job.round}  {told}"
 
 
 def _took(job: Job) -> str:
