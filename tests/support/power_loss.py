@@ -44,6 +44,14 @@ class Call(NamedTuple):
     arguments: tuple[bytes, ...]
     returned: int
 
+    @property
+    def readable(self) -> str:
+        """Its first arguments, for a failed test."""
+        shown = re.sub(
+            rb"(?:\\x[0-9a-f]{2})+", lambda text: os.fsencode(_unescaped(text[0])), b" ".join(self.arguments[:2])
+        )
+        return shown[:300].decode(errors="replace")
+
 
 def trace(command: Sequence[str], log: Path, **options: object) -> subprocess.CompletedProcess[bytes]:
     """Run a command with all that it starts, and write down what it does to files."""
@@ -131,6 +139,10 @@ class Disk:
         self.root.sync_all()
         self._files: dict[int, dict[int, _Open]] = {}
         self._folders: dict[int, str] = {}  # where each process works
+
+    def begin(self, pid: int, folder: Path) -> None:
+        """Say where the first process works."""
+        self._folders[pid] = str(folder)
 
     def play(self, call: Call) -> bool:
         """Take in a call; whether it changed what a power failure would leave, or what is in flight."""

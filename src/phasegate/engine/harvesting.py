@@ -53,11 +53,10 @@ def take_over(place: Workplace, round_: int, before: str, known: Known) -> Did[P
         return Did((Harvested(leaks=leaks),), (), kept, trail=notes.all)
     remarks = tuple(remark for left in found for remark in left.remarks())
     paper = write_remarks(place.project, remarks, place.paper_name(round_, ".remarks"))
-    start = found[0].checkout.start
     taken = [left.taken_over() for left in found]
-    notes.taken(taken, before or start)
+    notes.taken(taken, before or found[0].checkout.start)
     tip = taken[-1].tip
-    commit = tip if differences(place.project.repository.place(), start, tip) else ""
+    commit = tip if differences(place.project.repository.place(), found[0].checkout.base, tip) else ""
     return Did((Harvested(commit, remarks=paper),), notices=remarks, trail=notes.all)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from phasegate.errors import StateConflict
-from phasegate.files.durable import replace_file
+from phasegate.files.durable import make_folder, replace_file
 from phasegate.workspace.checkout_start import advance
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import Repository, read_refs
@@ -56,7 +56,7 @@ class FilePapers:
         digest = hashlib.sha256(data).hexdigest()
         for path in (self._path(digest), *((self._folder / name,) if name else ())):
             if not path.exists() or path.read_bytes() != data:
-                path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+                make_folder(path.parent)
                 replace_file(path, data)
         return digest
 

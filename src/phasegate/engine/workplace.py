@@ -113,7 +113,7 @@ class Workplace:
 
     def start(self) -> str:
         """The commit that the work is measured from: the head of the feature's branch when the checkout was made."""
-        return self.checkout(0).start
+        return self.checkout(0).base
 
     # --- what an agent may do
 

@@ -77,6 +77,20 @@ def sync_changed_folders(top: Path, since_ns: int, depth: int) -> None:
         sync_changed_folders(top / name, since_ns, depth - 1)
 
 
+def sync_tree(top: Path) -> None:
+    """Make a small folder durable as a whole: every plain file in it, and every name."""
+    for entry in os.scandir(top):
+        if entry.is_dir(follow_symlinks=False):
+            sync_tree(top / entry.name)
+        elif entry.is_file(follow_symlinks=False):
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+    sync_folders(top, top)
+
+
 def sync_folders(below: Path, top: Path) -> None:
     """Make the names in `below` durable, and those in every folder above it up to `top`."""
     for folder in (below, *below.parents):

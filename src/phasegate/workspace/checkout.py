@@ -65,6 +65,7 @@ class Record(msgspec.Struct, frozen=True):
     joins: str | None = None  # the branch's commit that the next harvest merges with the start, after a conflict
     tip: str | None = None  # the branch's commit after the last harvest from here
     taken: str | None = None  # the agent's own commit up to which its history was taken over
+    base: str = ""  # the head of the feature's branch when it was made; empty: the start
     pending: tuple[str, str] | None = None  # `tip` and `taken` of a harvest that may not have come into force
     programs: tuple[str, ...] = ()  # those that we brought, by their paths in the checkout
 
@@ -84,6 +85,11 @@ class Checkout(NamedTuple):
     @property
     def start(self) -> str:
         return self.record.start
+
+    @property
+    def base(self) -> str:
+        """What the work as a whole is measured from: a checkout that was lost begins anew with what was taken over."""
+        return self.record.base or self.record.start
 
 
 def check_names(assignment: Assignment) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.beneath import opened_folder
+from phasegate.files.durable import make_folder
 from phasegate.git import Identity, git
 from phasegate.rules.lent_values import NOTHING_LENT, LentValues
 from phasegate.rules.scope import LITTER
@@ -160,7 +161,7 @@ class _Making:
 
     def carry_out(self, folder: Path, used: _Used | None) -> Checkout:
         """Write everything beside its place, then the record, then move it there: a death leaves a plain state."""
-        self._records.mkdir(parents=True, exist_ok=True)
+        make_folder(self._records, 0o777)
         index = self._records / "index.new"
         index.unlink(missing_ok=True)
         if used is None or not self._mended(used, index):
@@ -207,6 +208,7 @@ class _Making:
             device=about.st_dev,
             inode=about.st_ino,
             start=begin.start,
+            base=begin.base,
             stamp_ns=stamp_ns,
             set_aside=set_aside,
             programs=laid.programs,

@@ -20,6 +20,7 @@ class Beginning(NamedTuple):
     """`files` is another tree to begin with: a merge with conflicts, which the next harvest joins to `joins`."""
 
     start: str
+    base: str  # the head of the feature's branch: a package's work is what it has besides that
     refs: dict[str, str]  # what the agent's own git shows: tags, and the feature's branch
     files: str | None = None
     joins: str | None = None
@@ -38,15 +39,15 @@ def beginning_of(repository: Repository, assignment: Assignment, signature: Sign
 def _beginning(repository: Repository, assignment: Assignment, signature: Signature) -> Beginning | None:
     refs, feature, own = _heads(repository, assignment)
     if own is None or own == feature or is_ancestor(repository, own, feature):
-        return Beginning(feature, refs) if advance(repository, assignment.branch, own, feature) else None
+        return Beginning(feature, feature, refs) if advance(repository, assignment.branch, own, feature) else None
     if is_ancestor(repository, feature, own):
-        return Beginning(own, refs)
+        return Beginning(own, feature, refs)
     merged = merge_trees(repository, own, feature)
     if merged.conflicts:
-        return Beginning(feature, refs, merged.tree, own, merged.conflicts)
+        return Beginning(feature, feature, refs, merged.tree, own, merged.conflicts)
     message = f"{assignment.work}: merge {assignment.target}"
     commit = write_merge(repository, merged.tree, (own, feature), signature, message)
-    return Beginning(commit, refs) if advance(repository, assignment.branch, own, commit) else None
+    return Beginning(commit, feature, refs) if advance(repository, assignment.branch, own, commit) else None
 
 
 def at_feature_head(repository: Repository, assignment: Assignment) -> Beginning:
@@ -54,7 +55,7 @@ def at_feature_head(repository: Repository, assignment: Assignment) -> Beginning
     refs, feature, own = _heads(repository, assignment)
     if not advance(repository, assignment.branch, own, feature):
         raise StateConflict(f"{assignment.branch} moved meanwhile", "dispatch again")
-    return Beginning(feature, refs)
+    return Beginning(feature, feature, refs)
 
 
 def _heads(repository: Repository, assignment: Assignment) -> tuple[dict[str, str], str, str | None]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError, StateConflict
+from phasegate.files.durable import make_folder, sync_folders, sync_tree
 from phasegate.git import GitFailed, Identity, Place, ask_as_the_person, git
 from phasegate.workspace.remembered import git_about
 
@@ -93,7 +94,7 @@ def config_text(hash_name: str, settings: str) -> str:
 
 def _make_ours(repository: Repository, folder: Path, raw: bool) -> None:
     """Several may try at once: the first one to finish wins."""
-    repository.ours.mkdir(exist_ok=True)
+    make_folder(repository.ours, 0o777)
     shared = (
         git(repository.refs_place, "config", "--get", "core.sharedRepository", accept=(0, 1)).stdout.decode().strip()
     )
@@ -105,11 +106,13 @@ def _make_ours(repository: Repository, folder: Path, raw: bool) -> None:
         if not raw:
             (made / "info/attributes").unlink()
         (made / "shallow").symlink_to(repository.common_dir / "shallow")
+        sync_tree(made)  # half of it, after a power failure, would be no git directory, and in the way of a new one
         try:
             made.rename(folder)
         except OSError:
             if not folder.is_dir():
                 raise
+    sync_folders(repository.ours, repository.ours)
 
 
 def keep_out_of_git(repository: Repository, folder: Path) -> None:
