@@ -423,7 +423,7 @@ def test_a_program_that_is_missing_is_named_before_an_agent_is_paid(tmp_path: Pa
 @pytest.mark.demand("D5.e", "D8.b")
 def test_a_program_of_the_packages_own_that_is_missing_round_after_round_is_a_persons_business(tmp_path: Path) -> None:
     project = make_project(tmp_path, {"WP01": package(test="./run-all-tests")})
-    project.play(implements(FORM, round=1), turn("implement", SUCCESS))
+    project.play(implements(FORM, round=1), turn("implement", {"write": FORM, "content": "// more\n"}, SUCCESS))
     reason, remediation = blocked(project)
     assert reason == "test: exit status 127: its program is missing (./run-all-tests), in this round again"
     assert "install it" in remediation
@@ -473,7 +473,9 @@ def test_a_review_without_an_allowed_verdict_is_never_a_pass(tmp_path: Path, wor
 @pytest.mark.demand("D12.a", "D12.c", "D5.b")
 def test_the_review_cycles_are_used_up(tmp_path: Path) -> None:
     project = make_project(tmp_path, run="max_review_cycles = 2")
-    project.play(implements(FORM, round=1), turn("implement", SUCCESS), turn("review", {"verdict": "NEEDS_CHANGES"}))
+    more = turn("implement", {"write": FORM, "content": "// round 2\n"}, SUCCESS)
+    rejected = turn("review", {"print": "not in round {round}"}, {"verdict": "NEEDS_CHANGES"})
+    project.play(implements(FORM, round=1), more, rejected)
     assert "all 2 review cycles are used up" in blocked(project)[0]
     assert [(job.phase, job.round) for job in project.jobs()] == [
         ("implement", 1),

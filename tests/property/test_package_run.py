@@ -32,6 +32,7 @@ from phasegate.rules.package_run import (
     Validated,
     apply,
     decide,
+    failure_key,
     fold,
 )
 from phasegate.rules.work_package import State
@@ -62,9 +63,11 @@ def answers(run: Run) -> Iterator[PackageHappened]:
         yield Harvested(f"commit-{run.round}")
         yield Harvested(violations=("src/secret.py is out of scope",))
         yield Harvested()
+        yield Harvested(run.tried, unchanged=True)
     elif run.step is PackageStep.VALIDATE:
         yield Validated(run.commit)
         yield Validated(run.commit, ("test: 1 failed",))
+        yield Validated(run.commit, ("test: 1 failed",), alike="k")
     elif run.step is PackageStep.MERGE:
         yield PackageMerged("merge")
         yield PackageNotMerged("conflict in a.py")
@@ -364,3 +367,45 @@ def test_each_agent_is_tried_and_asked_again_by_itself() -> None:
         apply(run, PackageJobStarted("j3", "implement", 1, 1)), PackageJobEnded("j3", End.UNREADABLE, "still none")
     )
     assert (run.state, run.reason) == (State.BLOCKED, "still none")
+
+
+def in_round_two(*first: PackageHappened) -> Run:
+    """The run in which the second round's work was harvested, after a first one that ended with these events."""
+    work = (PackageJobStarted("j", "implement", 1), PackageJobEnded("j", End.DONE), Harvested("c1"))
+    again = (PackageJobStarted("k", "implement", 2), PackageJobEnded("k", End.DONE))
+    return fold([PackagePrepared("b"), *work, *first, *again], PackageLimits())
+
+
+@pytest.mark.demand("R6.a")
+def test_a_round_that_changes_nothing_stops_for_a_person_with_what_it_was_to_answer() -> None:
+    run = in_round_two(Validated("c1", ("test: 1 of 3 failed",), alike="k"))
+    assert run.tried == "c1"
+    after = apply(run, Harvested("c1", unchanged=True))
+    assert after.state is State.BLOCKED
+    assert after.reason == "the round changed nothing; it was to answer: test: 1 of 3 failed"
+    asked_again = apply(apply(after, PackageResolved("look at the clock")), PackagePrepared("b"))
+    assert (asked_again.tried, asked_again.failed_as) == ("", "")  # after a person's answer all is open again
+
+
+@pytest.mark.demand("R6.a")
+def test_the_same_failure_twice_stops_for_a_person_and_another_one_does_not() -> None:
+    run = apply(in_round_two(Validated("c1", ("test: 1 of 3 failed",), alike="k")), Harvested("c2"))
+    again = apply(run, Validated("c2", ("test: 1 of 3 failed",), alike="k"))
+    assert (again.state, again.round) == (State.BLOCKED, 2)
+    assert again.reason == "the round failed in exactly the same way as the one before: test: 1 of 3 failed"
+    assert "show WPnn --diff" in again.remediation
+    other = apply(run, Validated("c2", ("test: 2 of 3 failed",), alike="other"))
+    assert (other.state, other.round) == (State.DOING, 3)
+
+
+@pytest.mark.demand("R6.a")
+def test_durations_and_addresses_make_no_other_failure_and_counts_and_names_do() -> None:
+    one = failure_key("test: 1 of 3 failed\n<T at 0x7f10>\nRan 3 tests in 0.004s\n\n")
+    assert one == failure_key("test: 1 of 3 failed\n<T at 0x7fa2>\nRan 3 tests in 12 s\n")
+    assert one != failure_key("test: 2 of 3 failed\n<T at 0x7f10>\nRan 3 tests in 0.004s\n")
+
+
+def test_a_journal_of_before_this_was_judged_is_read_as_it_was() -> None:
+    first = Validated("c1", ("test: 1 of 3 failed",))
+    run = apply(apply(in_round_two(first), Harvested("c1")), Validated("c1", ("test: 1 of 3 failed",)))
+    assert (run.state, run.round) == (State.DOING, 3)

@@ -40,7 +40,7 @@ def judge_attempt(place: Workplace, run: Run, known: Known) -> Did[PackageHappen
     assert due is not None, "all are judged"
     own = place.of_attempt(due.number)
     mine = tuple(one._replace(agent_index=0) for one in known.workers if one.agent_index == due.number)
-    taken = take_over(own, run.round, "", known._replace(workers=mine))
+    taken = take_over(own, run, known._replace(workers=mine))
     (harvested,) = taken.events
     assert isinstance(harvested, Harvested)
     if not harvested.commit:

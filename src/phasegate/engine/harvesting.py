@@ -12,7 +12,7 @@ from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
 from phasegate.rules.lent_values import NOTHING_LENT, LentValues
-from phasegate.rules.package_run import Harvested, PackageHappened
+from phasegate.rules.package_run import Harvested, PackageHappened, Run
 from phasegate.rules.scope import LITTER, Scope, Violation, changed_lock_files, judge
 from phasegate.rules.visible_text import visible
 from phasegate.workspace.changes import Observation, TooMuch, observe
@@ -26,11 +26,8 @@ from phasegate.workspace.refs import RefMoved, branch_is_gone
 from phasegate.workspace.tree_diff import differences
 
 
-def take_over(place: Workplace, round_: int, before: str, known: Known) -> Did[PackageHappened]:
-    """Look at every checkout; if all of them are within their scope, join them on the package's branch.
-
-    `before` is what was taken over in the last round, if there was one.
-    """
+def take_over(place: Workplace, run: Run, known: Known) -> Did[PackageHappened]:
+    """Look at every checkout; if all of them are within their scope, join them on the package's branch."""
     notes = JobNotes(place.project, known.workers)
     title = f"{place.package.work_package_id}: {place.package.title}"
     found = [
@@ -52,12 +49,12 @@ def take_over(place: Workplace, round_: int, before: str, known: Known) -> Did[P
         notes.violations(f"{text}: it holds a key that was lent to the agent" for text in leaks)
         return Did((Harvested(leaks=leaks),), (), kept, trail=notes.all)
     remarks = tuple(remark for left in found for remark in left.remarks())
-    paper = write_remarks(place.project, remarks, place.paper_name(round_, ".remarks"))
+    paper = write_remarks(place.project, remarks, place.paper_name(run.round, ".remarks"))
     taken = [left.taken_over() for left in found]
-    notes.taken(taken, before or found[0].checkout.start)
+    notes.taken(taken, run.commit or found[0].checkout.start)
     tip = taken[-1].tip
     commit = tip if differences(place.project.repository.place(), found[0].checkout.base, tip) else ""
-    return Did((Harvested(commit, remarks=paper),), notices=remarks, trail=notes.all)
+    return Did((Harvested(commit, remarks=paper, unchanged=commit == run.tried),), notices=remarks, trail=notes.all)
 
 
 def write_remarks(project: Project, remarks: Sequence[str], name: str) -> str:

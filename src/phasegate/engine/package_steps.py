@@ -31,6 +31,7 @@ from phasegate.rules.package_run import (
     Reviewed,
     Run,
     decide,
+    failure_key,
 )
 from phasegate.workspace.checkout import find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, open_feature, remove_checkout, start_over
@@ -51,7 +52,7 @@ class PackageSteps:
             case PackageStep.PREPARE:
                 return self._prepare()
             case PackageStep.HARVEST:
-                return take_over(self._place, run.round, run.commit, known)
+                return take_over(self._place, run, known)
             case PackageStep.VALIDATE:
                 said = said_last(known.claims, run.round)
                 return validate(self._place, run.round, run.commit, said, known.workers)[1]
@@ -148,8 +149,9 @@ class PackageSteps:
             return Did((*compared(self._place, errand, end, ended.answer),), ended.rows)
         if errand.role == PackageStep.REVIEW:
             verdict = ended.answer.verdict
-            is_delta = assigned.saved_tokens > 0
-            judged = (Reviewed(verdict, ended.answer.text, is_delta),) if ended.end is End.DONE and verdict else ()
+            is_delta, text = assigned.saved_tokens > 0, ended.answer.text
+            reviewed = Reviewed(verdict, text, is_delta, failure_key(text)) if verdict else None
+            judged = (reviewed,) if ended.end is End.DONE and reviewed else ()
             remove_tree(review_room(self._place.project, self._place.name))
             return Did((end, *judged), ended.rows)
         end = msgspec.structs.replace(end, tasks=tuple(islice(ended.answer.task_statuses.items(), MOST_TASKS)))

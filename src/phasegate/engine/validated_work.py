@@ -11,7 +11,7 @@ from phasegate.engine.phase_checks import seconds_of
 from phasegate.engine.steps import Claimed, Did, UnitWorker
 from phasegate.engine.validation import Checker, describe, failures_of
 from phasegate.engine.workplace import Workplace
-from phasegate.rules.package_run import PackageHappened, Validated
+from phasegate.rules.package_run import PackageHappened, Validated, failure_key
 from phasegate.rules.retry import Fault
 
 
@@ -28,11 +28,13 @@ def validate(
     for job, claims in found.false:
         notes.false_claims(job, claims)
     lacking = tuple(check.name for check in evidence.failures if check.fault is Fault.NO_PROGRAM)
+    failures = failures_of(evidence)
     event = Validated(
         commit,
-        failures_of(evidence),
+        failures,
         lacking,
         paper,
         write_remarks(place.project, found.remarks, place.paper_name(round_, ".claims")),
+        failure_key("\n".join(failures)) if failures else "",
     )
     return event, Did((event,), found.rows, found.remarks, seconds_of(evidence), notes.all)

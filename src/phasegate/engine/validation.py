@@ -9,6 +9,7 @@ from typing import NamedTuple
 from phasegate.checks.commands import Bench
 from phasegate.checks.commits import Commit
 from phasegate.checks.evidence import Check, Evidence, Outcome
+from phasegate.checks.excerpt import one_line
 from phasegate.checks.manifest import RootAsk, Work, gather_evidence
 from phasegate.checks.plan import Plan, Purpose, Runner
 from phasegate.checks.secrets import Added, added_lines
@@ -19,7 +20,7 @@ from phasegate.errors import EnvironmentUnavailable
 from phasegate.prompts.profiles import load_profile
 from phasegate.prompts.shipped_words import note
 from phasegate.rules.profile import Profile
-from phasegate.rules.retry import Fault, classify
+from phasegate.rules.retry import Fault
 from phasegate.rules.telling_files import kind_of_root
 from phasegate.rules.work_package import PROFILES, WorkPackage
 from phasegate.workspace.commit_log import blobs_of, commits_between
@@ -27,6 +28,8 @@ from phasegate.workspace.export import export
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_blobs
 from phasegate.workspace.tree_diff import differences
+
+_NO_ROOM = "No space left on device"
 
 
 class Checker(NamedTuple):
@@ -46,7 +49,7 @@ class Checker(NamedTuple):
         evidence = gather_evidence(
             asks[0].plan, self._work(commit), self._runner(), asks[0].baseline, asks[0].kept, beside=asks[1:]
         )
-        _refuse_offline(evidence.check(Purpose.SETUP))
+        _refuse_unmendable(evidence.checks)
         return evidence
 
     @property
@@ -72,6 +75,7 @@ class Checker(NamedTuple):
             for plan in plans
         ]
         checks = [check for bench in benches for check in bench.checks(purposes)]
+        _refuse_unmendable(checks)
         if not any(check.name == Purpose.SETUP and check.outcome is Outcome.FAILED for check in checks):
             checks += [benches[0].own(line) for line in lines]
         return Evidence(tuple(checks))
@@ -130,15 +134,22 @@ def added_by(project: Project, start: str, commits: list[str]) -> Iterator[Added
             yield Added(one.path, added_lines(old, contents[one.new.object_id]), commit)
 
 
-def _refuse_offline(setup: Check | None) -> None:
-    """A setup that could not reach the network says nothing about the work: no agent can mend it, a person can."""
-    if setup is None or setup.outcome is not Outcome.FAILED or classify(1, setup.excerpt) is not Fault.NETWORK:
-        return
-    raise EnvironmentUnavailable(
-        f"the setup could not reach the network, so nothing was tested: {' '.join(setup.argv[2:])}",
-        'dispatch again when it can; if the tests need nothing installed, leave it out: setup = "" in the '
-        "[checks.PROFILE] table of phasegate.toml (python, typescript, ...), or in the package's checks",
-    )
+def _refuse_unmendable(checks: Iterable[Check]) -> None:
+    """A setup that the machine or the network failed says nothing about the work: a person can mend it, no agent."""
+    for setup in (check for check in checks if check.name == Purpose.SETUP and check.outcome is Outcome.FAILED):
+        if setup.fault is None or not (setup.fault.is_transient or _NO_ROOM in setup.excerpt):
+            continue
+        is_offline = setup.fault is Fault.NETWORK
+        why = "could not reach the network" if is_offline else f"failed ({setup.fault}: {_last_line(setup)})"
+        raise EnvironmentUnavailable(
+            f"the setup {why}, so nothing was tested: {' '.join(setup.argv[2:])}",
+            'dispatch again when it can; if the tests need nothing installed, leave it out: setup = "" in the '
+            "[checks.PROFILE] table of phasegate.toml (python, typescript, ...), or in the package's checks",
+        )
+
+
+def _last_line(check: Check) -> str:
+    return one_line(check.excerpt.strip().rpartition("\n")[2], 200)
 
 
 def profile_of(project: Project, named: str, root_files: Iterable[str]) -> Profile | None:

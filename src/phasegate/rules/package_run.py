@@ -11,8 +11,10 @@ the reviewer compares those that passed; the best one becomes the package's work
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
+from hashlib import sha256
 
 import msgspec
 
@@ -21,6 +23,10 @@ from phasegate.rules.ordering import By
 from phasegate.rules.work_package import State
 
 LONGEST_QUOTE = 200
+_PASSING = re.compile(
+    r"\b\d+(?:\.\d+)? ?(?:m?s|sec(?:onds?)?|min(?:utes?)?)\b|\b0x[0-9a-f]+\b|\b\d\d:\d\d(?::\d\d)?\b", re.I
+)
+_THEN = "then fix the package, its plan or the check, or tell the agent more: resolve, and dispatch again"
 MOST_PAUSES = 20  # of one run, for limits of the provider
 MOST_LOSSES = 3  # of one run: one that ends whoever drives it would go round for ever
 
@@ -85,6 +91,7 @@ class Harvested(PackageEvent, frozen=True, tag="harvested"):
     violations: tuple[str, ...] = ()
     leaks: tuple[str, ...] = ()  # where a key stood that was lent to the agent
     remarks: str = ""  # the paper with what a diff would not make plain to the reviewer
+    unchanged: bool = False  # the round brought nothing: the commit is that of the round before, or there is none
 
 
 class Validated(PackageEvent, frozen=True, tag="validated"):
@@ -95,6 +102,7 @@ class Validated(PackageEvent, frozen=True, tag="validated"):
     without_program: tuple[str, ...] = ()  # of the failed checks, those whose program is not there
     evidence: str = ""  # the paper with what was found, for the reviewer
     claims: str = ""  # the paper with what the agents said and is not so
+    alike: str = ""  # the `failure_key` of the failures
 
 
 class AttemptJudged(PackageEvent, frozen=True, tag="attempt-judged"):
@@ -123,6 +131,7 @@ class Reviewed(PackageEvent, frozen=True, tag="reviewed"):
     verdict: Verdict
     findings: str = ""
     delta: bool = False  # it was about what changed since the last review, with the whole by reference
+    alike: str = ""  # the `failure_key` of the findings
 
 
 class PackageMerged(PackageEvent, frozen=True, tag="merged"):
@@ -232,6 +241,8 @@ class Run(msgspec.Struct, frozen=True):
     open_jobs: tuple[PackageJobStarted, ...] = ()
     commit: str = ""
     findings: str = ""
+    tried: str = ""  # the commit that the round before ended with; none in the first one, and after a person's answer
+    failed_as: str = ""  # the `failure_key` of the round before
     without_program: tuple[str, ...] = ()  # the checks of the last round that had none
     papers: tuple[str, ...] = ()  # for the reviewer of this round: evidence, then what there is to remark
     reason: str = ""
@@ -467,6 +478,8 @@ def _after_harvest(run: Run, harvested: Harvested) -> Run:
             reason,
             'allow the path (phasegate scope allow WPnn PATH --reason "...") or take it out of the checkout',
         )
+    if harvested.unchanged:
+        return _blocked(run, *_nothing_done(run))
     if not harvested.commit:
         return _next_round(run, "nothing was changed: the deliverables are not there")
     papers = (harvested.remarks,) if harvested.remarks else ()
@@ -479,7 +492,7 @@ def _after_checks(run: Run, checked: Validated) -> Run:
         run = msgspec.structs.replace(
             run, without_program=checked.without_program, findings="\n".join(checked.failures)
         )
-        return _blocked(run, *lacking) if lacking else _next_round(run, run.findings)
+        return _blocked(run, *lacking) if lacking else _next_round(run, run.findings, checked.alike)
     papers = tuple(paper for paper in (checked.evidence, *run.papers, checked.claims) if paper)
     return msgspec.structs.replace(run, state=State.FOR_REVIEW, step=PackageStep.REVIEW, owed=(Owed(),), papers=papers)
 
@@ -501,7 +514,7 @@ def _after_review(run: Run, reviewed: Reviewed) -> Run:
         return msgspec.structs.replace(run, step=PackageStep.MERGE)
     run = msgspec.structs.replace(run, reviews=(*run.reviews, reviewed.findings))
     if reviewed.verdict is Verdict.NEEDS_CHANGES:
-        return _next_round(run, reviewed.findings)
+        return _next_round(run, reviewed.findings, reviewed.alike)
     return _blocked(
         msgspec.structs.replace(run, findings=reviewed.findings),
         f"the reviewer says {reviewed.verdict}",
@@ -516,7 +529,26 @@ def _after_failed_merge(run: Run, reason: str) -> Run:
     return _next_round(msgspec.structs.replace(run, merge_rounds=1), reason)
 
 
-def _next_round(run: Run, findings: str) -> Run:
+def failure_key(findings: str) -> str:
+    """A name for what went wrong: the same for the same failure, however long it took and wherever it lay in memory."""
+    lines = (_PASSING.sub("", line).strip() for line in findings.splitlines())
+    return sha256("\n".join(line for line in lines if line).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _nothing_done(run: Run) -> tuple[str, str]:
+    """Reason and remedy of a round that changed nothing: another one would cost the same and bring as little."""
+    asked = f"; it was to answer: {_first_line(run.findings)}" if run.findings else ""
+    return f"the round changed nothing{asked}", f"read why (phasegate show WPnn --answer), {_THEN}"
+
+
+def _next_round(run: Run, findings: str, alike: str = "") -> Run:
+    if alike and alike == run.failed_as:
+        return _blocked(
+            msgspec.structs.replace(run, findings=findings),
+            f"the round failed in exactly the same way as the one before: {_first_line(findings)}",
+            f"see what was tried (phasegate show WPnn --diff, --evidence, --answer), {_THEN}",
+        )
+    run = msgspec.structs.replace(run, tried=run.commit, failed_as=alike)
     if run.round >= run.last_round:
         return _blocked(
             msgspec.structs.replace(run, findings=findings),

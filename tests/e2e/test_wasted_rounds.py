@@ -1,0 +1,68 @@
+"""Rounds that cannot help are not paid for (R6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phasegate.rules.work_package import State
+from support.dispatch_project import FILES, DispatchProject, approves, implements, make_project, package, turn
+
+TODO = {"write": "src/login.ts", "content": "// TODO in round {round}\n"}
+
+
+def rounds(project: DispatchProject) -> list[tuple[str, int]]:
+    return [(job.phase, job.round) for job in project.jobs()]
+
+
+@pytest.mark.demand("R6.a")
+def test_a_round_that_changes_nothing_is_the_last_one_until_a_person_answers(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.play(turn("implement", {"result": "success"}), approves())
+    report = project.dispatch()
+    assert (report.state, report.reason) == (State.BLOCKED, "the round changed nothing")
+    assert "--answer" in report.remediation
+    assert rounds(project) == [("implement", 1)]
+    project.play(implements("src/login.ts"), approves())
+    assert project.dispatch().state is State.DONE  # nothing is in the way of the next one
+
+
+@pytest.mark.demand("R6.a")
+def test_the_same_red_test_twice_stops_although_the_work_changed(tmp_path: Path) -> None:
+    project = make_project(
+        tmp_path, {"WP01": package(test="sleep 0.0$RANDOM; python3 -m unittest check_same")}, files=SAME
+    )
+    project.play(turn("implement", TODO, {"result": "success"}))
+    report = project.dispatch()
+    assert report.state is State.BLOCKED
+    assert report.reason.startswith(
+        "the round failed in exactly the same way as the one before: test: 1 of 1 tests failed"
+    )
+    assert rounds(project) == [("implement", 1), ("implement", 2)]
+
+
+SAME = {
+    **FILES,
+    "check_same.py": (
+        "import pathlib, unittest\n\n\nclass Same(unittest.TestCase):\n    def test_whole(self):\n"
+        "        path = pathlib.Path('src/login.ts')\n"
+        "        self.assertFalse(path.exists() and 'TODO' in path.read_text())\n"
+    ),
+}
+
+
+@pytest.mark.demand("R6.b")
+@pytest.mark.parametrize("words", ["curl: (6) Could not resolve host: example", "No space left on device"])
+def test_a_setup_that_the_machine_fails_costs_no_round(tmp_path: Path, words: str) -> None:
+    """The base could be set up; the work changed what the setup reads, and then the network was gone."""
+    settings = '\n[checks.python]\nsetup = "sh setup.sh"\n'
+    files = {**FILES, "pyproject.toml": "", "setup.sh": "exit 0\n"}
+    project = make_project(tmp_path, {"WP01": package(files=["setup.sh"])}, files=files, run=settings)
+    broken = {"write": "setup.sh", "content": f"echo '{words}' >&2; exit 1\n"}
+    project.play(turn("implement", broken, {"result": "success"}), approves())
+    stopped = project.command("dispatch", "WP01")
+    assert stopped.code == 3, stopped
+    assert "nothing was tested: sh setup.sh" in stopped.stderr
+    assert rounds(project) == [("implement", 1)]
+    assert project.rows()["WP01"].round == 1
