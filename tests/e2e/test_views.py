@@ -47,7 +47,7 @@ def test_a_package_has_one_shape_whoever_asks(tmp_path: Path) -> None:
         "package list": project.command("package", "list", "--json").json,
         "worktree list": project.command("worktree", "list", "--json").json,
         "status WP01 inside": inside[0],
-        "status inside": inside[1],
+        "status inside": inside[1]["features"][0]["packages"],
         "worktree list inside": ready[0],
     }
     for where, cards in shapes.items():

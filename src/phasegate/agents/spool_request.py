@@ -8,13 +8,29 @@ from typing import NamedTuple
 MOST_ARGUMENTS = 32
 
 
+class Next(NamedTuple):
+    """The block of next steps: of an emission point, of a phase, or of where the workflow stands."""
+
+    phase: str | None = None
+    event: str | None = None
+    as_json: bool = False
+
+
 class Status(NamedTuple):
     package: str | None
     as_json: bool = False
+    feature_slug: str | None = None
 
 
 class WorktreeList(NamedTuple):
     everything: bool
+    as_json: bool = False
+    feature_slug: str | None = None
+
+
+class SpecCheck(NamedTuple):
+    path: str
+    content: str
     as_json: bool = False
 
 
@@ -34,7 +50,7 @@ class ArtifactList(NamedTuple):
     as_json: bool = False
 
 
-SpoolRequest = Status | WorktreeList | ArtifactWrite | ArtifactRead | ArtifactList
+SpoolRequest = Next | Status | WorktreeList | SpecCheck | ArtifactWrite | ArtifactRead | ArtifactList
 
 
 class Unanswerable(ValueError):
@@ -55,20 +71,26 @@ def read_request(arguments: Sequence[str]) -> SpoolRequest:
 def _request(taken: _Taken) -> SpoolRequest:
     match taken.word(), taken.word() if taken.words and taken.words[0] in _SECOND_WORDS else None:
         case "worktree", "list":
-            return WorktreeList(taken.flag("--all"), taken.flag("--json"))
+            return WorktreeList(taken.flag("--all"), taken.flag("--json"), taken.option("--feature-slug"))
         case "artifact", "write":
             return ArtifactWrite(*taken.needed("--feature-slug", "--relative-path", "--content"))
         case "artifact", "read":
             return ArtifactRead(*taken.needed("--feature-slug", "--relative-path"))
         case "artifact", "list":
-            return ArtifactList(taken.options.pop("--feature-slug", None), taken.flag("--json"))
+            return ArtifactList(taken.option("--feature-slug"), taken.flag("--json"))
+        case "spec", "check":
+            return SpecCheck(taken.word() or "", taken.needed("--content")[0], taken.flag("--json"))
         case "status", None:
-            return Status(taken.word(), taken.flag("--json"))
+            taken.flag("--all")  # all of it is shown anyway
+            return Status(taken.word(), taken.flag("--json"), taken.option("--feature-slug"))
+        case "next", None:
+            return Next(taken.option("--phase"), taken.option("--event"), taken.flag("--json"))
     raise Unanswerable("not available inside a job; `phasegate --help` lists what is")
 
 
-_SECOND_WORDS = ("list", "write", "read")
-_WITH_VALUE = ("--feature-slug", "--relative-path", "--content")
+_SECOND_WORDS = ("list", "write", "read", "check")
+_WITH_VALUE = ("--feature-slug", "--relative-path", "--content", "--phase", "--event")
+_OTHER_NAMES = {"--feature": "--feature-slug"}
 _FLAGS = ("--json", "--all")
 
 
@@ -84,6 +106,7 @@ class _Taken:
 
     def _sort(self, argument: str, following: list[str]) -> None:
         name, equals, value = argument.partition("=")
+        name = _OTHER_NAMES.get(name, name)
         if not argument.startswith("--"):
             self.words.append(argument)
         elif name in self.options:
@@ -97,6 +120,9 @@ class _Taken:
 
     def word(self) -> str | None:
         return self.words.pop(0) if self.words else None
+
+    def option(self, name: str) -> str | None:
+        return self.options.pop(name, None)
 
     def flag(self, name: str) -> bool:
         return self.options.pop(name, None) is not None

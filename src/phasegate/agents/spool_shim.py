@@ -17,8 +17,10 @@ LARGEST_CONTENT_BYTES = 4_000_000
 NO_ANSWER = 75  # EX_TEMPFAIL: nothing is wrong with the request
 USAGE = """\
 Inside a job these commands are answered by the orchestrator:
+  next [--phase KEY | --event NAME]
   status [WPnn]
-  worktree list
+  worktree list [--all]
+  spec check FILE
   artifact write --feature-slug S --relative-path P (--content C | --file F | -)
   artifact read --feature-slug S --relative-path P
   artifact list [--feature-slug S]
@@ -48,6 +50,9 @@ def main(spool: str, arguments: list[str]) -> int:
 def with_content(arguments: list[str]) -> list[str]:
     """Files and stdin are read here, with the agent's own rights, and travel as content."""
     changed = list(arguments)
+    if changed[:2] == ["spec", "check"] and changed[2:]:
+        with open(changed[2], "rb") as file:  # noqa: PTH123
+            return [*changed, "--content", _text(file.read(LARGEST_CONTENT_BYTES + 1))]
     if changed[:2] != ["artifact", "write"]:
         return changed
     if "--file" in changed[:-1]:

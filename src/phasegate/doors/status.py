@@ -9,27 +9,15 @@ import os
 import sys
 
 from phasegate.doors.hook import write_out
-from phasegate.engine.views import Overview, PackageCard, open_reader, overview
-from phasegate.rules.board import blocker_lines, board_lines, whereabouts, worker_line, workflow_lines
+from phasegate.engine.status_text import StatusPage, overview_text
+from phasegate.engine.views import open_reader, overview
 from phasegate.rules.plain_json import as_data
-from phasegate.rules.spending import Spent
-from phasegate.rules.spending import in_words as spent_in_words
-from phasegate.rules.task_progress import in_words, summed_up
-from phasegate.rules.visible_text import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from phasegate.rules.board import Style
 
-    from phasegate.engine.views import Decision
-    from phasegate.rules.board import FeatureCard, Style
-
-_MOST_SHOWN = 15
-_MOST_BLOCKERS = 10
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36, "bold": 1}
-_ALSO = {"working": "running", "stopped": "stopped"}
-_ASKED = {"resolve": "blocked", "dispatch": "blocked", "complete": "its last gate has passed"}
-_IDLE = 'no workflow is active; begin one: phasegate run feature "..."'
 
 
 def answer(arguments: list[str]) -> int | None:
@@ -39,7 +27,7 @@ def answer(arguments: list[str]) -> int | None:
     try:
         folder = os.getcwd()
         found = overview(open_reader(folder), folder)
-        text = as_json(found) if "--json" in arguments else overview_text(found, everything="--all" in arguments)
+        text = as_json(found) if "--json" in arguments else overview_text(found, page("--all" in arguments))
     except Exception:
         return None
     return write_out(text)
@@ -52,124 +40,9 @@ def as_json(view: object) -> str:
     return dumps(as_data(view)) + "\n"
 
 
-def overview_text(found: Overview, *, everything: bool, chosen: bool = False, style: Style | None = None) -> str:
-    """The workflow, its phases and gates, the packages on a board, and what is blocked."""
-    style = style or _style()
-    others = () if chosen else found.others if found.workflow else found.ended
-    waiting = () if chosen else _waiting_lines(found)
-    resting = [visible(f"{one.agent} rests at a limit of its provider until {one.until}") for one in found.resting]
-    shown = f"/feature/{found.workflow.feature}" if found.workflow else "/"
-    board = [visible(f"on the board: {found.board}{shown}")] if found.board else []
-    lines = (*_lines(found, others, everything, style), *waiting, *resting, *_spent_lines(found.spent), *board)
-    return "".join(f"{line}\n" for line in lines)
-
-
-def package_text(cards: Sequence[PackageCard]) -> str:
-    """Packages with their jobs."""
-    return "".join(f"{line}\n" for card in cards for line in _package_lines(card))
-
-
-def _spent_lines(spent: dict[str, Spent]) -> list[str]:
-    """One line, and none where nothing was used; all features are named where there is more than the one shown."""
-    everything = spent["all"]
-    own = spent.get("feature", everything)
-    if not any(everything):
-        return []
-    others = "" if own == everything else f"; all features: {spent_in_words(everything)}"
-    return ["", f"spent: {spent_in_words(own)}{others}"]
-
-
-def _other_line(card: FeatureCard) -> str:
-    stage = "" if card.stage == "working" else f", {card.stage}"
-    return visible(f"also {_ALSO[card.standing]}: {card.feature}, {card.phase}{stage}")
-
-
-def _waiting_lines(found: Overview) -> Iterator[str]:
-    """What waits for a person besides what is shown in full, which says so itself; each with the order to give."""
-    shown = (found.workflow.feature if found.workflow else "", found.features[0].feature if found.features else "")
-    others = [one for one in found.waiting if one.feature != shown[bool(one.package)]]
-    for number, one in enumerate(others):
-        yield from ["", "also waiting for you:"] if number == 0 else []
-        what = f"{one.feature} {one.package}".rstrip() + f": {_ASKED[one.asked]}" + f" in {one.phase}" * bool(one.phase)
-        yield visible(f"  {what}{f': {one.reason}' if one.reason else ''}")
-        yield visible(f"    then: phasegate {_order(one)} --feature {one.feature}")
-
-
-def _order(one: Decision) -> str:
-    return {"resolve": 'resolve "how"', "dispatch": f"dispatch {one.package}"}.get(one.asked, one.asked)
-
-
-def _lines(found: Overview, others: Sequence[FeatureCard], everything: bool, style: Style) -> Iterator[str]:
-    """`others` are those beside the one shown, or without one, those that have ended."""
-    workflow = found.workflow
-    if workflow:
-        beside = [_other_line(card) for card in others if card.standing in _ALSO]
-        yield from (*workflow_lines(workflow, style, _naming(workflow.feature, found.others)), *beside)
-    else:
-        yield from (_IDLE, *map(_ended_line, others[:1]))
-    if not found.features:
-        yield "no work packages are loaded"
-        return
-    first, *further = found.features
-    in_workflow = workflow is not None and workflow.feature == first.feature
-    rows = [*map(_plain, first.packages)]
-    board = _board(rows, everything, in_workflow, style, _naming(first.feature, further))
-    yield from ("", style(visible(first.feature), "bold"), *board)
-    if told := summed_up({row.id: row.tasks for row in rows}):
-        yield from ("", told)
-    yield from [""] if further else []
-    for one in further:
-        told = ", ".join(f"{number} {visible(state)}" for state, number in one.counts.items() if number)
-        yield f"{visible(one.feature)}: {told}"
-
-
-def _naming(feature: str, others: Sequence[object]) -> str:
-    """Beside others, a hint names its feature."""
-    return f" --feature {visible(feature)}" if others else ""
-
-
-def _board(rows: list[PackageCard], everything: bool, in_workflow: bool, style: Style, naming: str) -> Iterator[str]:
+def page(everything: bool) -> StatusPage:
     """On a terminal as much as a person takes in; into a file or a pipe all of it."""
-    is_long = everything or sys.stdout is None or not sys.stdout.isatty()
-    yield from board_lines(rows, _width(), len(rows) if is_long else _MOST_SHOWN, style)
-    blockers = [*blocker_lines(rows, len(rows) if is_long else _MOST_BLOCKERS, in_workflow, style, naming)]
-    yield from ["", *blockers] if blockers else []
-
-
-def _plain(row: PackageCard) -> PackageCard:
-    """A row with nothing in it that a terminal would obey."""
-    if f"{row.id}{row.state}{row.title}{row.reason}{row.remediation}".isprintable():
-        return row
-    plain = row._replace(id=visible(row.id), state=visible(row.state), title=visible(row.title))
-    return plain._replace(reason=visible(row.reason), remediation=visible(row.remediation))
-
-
-def _ended_line(card: FeatureCard) -> str:
-    where = whereabouts(card.type, card.stage, card.base, card.merged)
-    return f"{visible(card.feature)} is {card.stage}: {where}"
-
-
-def _package_lines(card: PackageCard) -> Iterator[str]:
-    row = _plain(card)
-    why = f"  {row.reason}" if row.reason else ""
-    yield f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{why}"
-    if row.worker:
-        yield f"    running: {worker_line(row.worker)}"
-    if row.standing == "stopped":
-        yield "    stopped: no process works on it"
-    if row.remediation:
-        yield f"    what to do: {row.remediation}"
-    if row.tasks:
-        yield visible(f"    tasks, as reported: {in_words(row.tasks)}")
-    if any(row.spent):
-        yield f"    spent: {spent_in_words(row.spent)}"
-    if row.said:
-        from phasegate.engine.agent_words import told_words
-
-        yield from (visible(f"    {line}") for line in told_words(row.said))
-    for job in row.jobs or ():
-        how = job.outcome or ("stopped" if row.standing == "stopped" else "running")
-        yield visible(f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {how}")
+    return StatusPage(_width(), everything or sys.stdout is None or not sys.stdout.isatty(), _style())
 
 
 def _width() -> int:

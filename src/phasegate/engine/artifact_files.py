@@ -5,7 +5,7 @@ What lies in the checkout comes first: `write` puts it there. The documents of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from phasegate.engine.feature_branch import Branch
 from phasegate.engine.project import open_project
 from phasegate.record.artifacts import list_artifacts, list_features, read_artifact, write_artifact
 from phasegate.rules.artifact_path import require_slug
+from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import slug_is_safe
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import read_blobs, read_refs
@@ -25,6 +26,14 @@ class ListedArtifact(NamedTuple):
     path: str
     bytes: int
     branch: str = ""
+
+
+def artifact_lines(found: Sequence[ListedArtifact], below: str) -> str:
+    """Artifacts as people read them, one a line."""
+    places = (f"  on {one.branch}" if one.branch else "" for one in found)
+    rows = zip(found, places, strict=True)
+    lines = (visible(f"{below}/{one.feature_slug}/{one.path}  {one.bytes} bytes{on}") for one, on in rows)
+    return "\n".join(lines) or "no artifacts"
 
 
 class ArtifactFiles:

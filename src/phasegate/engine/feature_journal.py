@@ -16,7 +16,7 @@ from phasegate.record.view import write_view
 from phasegate.rules.decide import apply, decide, fold
 from phasegate.rules.feature_events import GateChecked, Happened
 from phasegate.rules.feature_state import Feature, Step
-from phasegate.rules.lifecycle import Stage, Workflow
+from phasegate.rules.lifecycle import Stage, Workflow, state_view
 from phasegate.rules.step_outcomes import judged
 
 HAPPENED = "workflow.happened"
@@ -54,6 +54,11 @@ def naming(reader: RecordReader, slug: str) -> str:
     """What a hint must carry so that it can be typed as it stands: ` --feature SLUG` beside another feature in work."""
     others = any(one.active and one.feature != slug for one in recorded_workflows(reader))
     return f" --feature {slug}" if others else ""
+
+
+def state_of(reader: RecordReader, slug: str) -> dict[str, object]:
+    """What state.json would hold if this were the only feature."""
+    return state_view(next((one for one in recorded_workflows(reader) if one.feature == slug), None))
 
 
 class FeatureUnit:

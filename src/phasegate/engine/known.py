@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from phasegate.engine.claims import CLAIMED
+from phasegate.engine.feature_journal import state_of
 from phasegate.engine.packages import HAPPENED, PLAN_LOADED, read_package_event, read_plan
 from phasegate.engine.ports import RecordReader
 from phasegate.engine.scope_exceptions import ALLOWED, ScopeException
 from phasegate.engine.steps import CHECKED, Claimed, Known, UnitWorker
 from phasegate.record.row_events import JOB_STARTED
+from phasegate.record.view import state_text
 from phasegate.rules.package_run import AttemptTaken, PackageJobStarted
 from phasegate.rules.spending import Spent
 from phasegate.rules.trail import Done
@@ -53,6 +55,7 @@ def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
         "" if package else record.head().hash,
         tuple(_implementers(record, started) if package else _last_worker(record, slug)),
         tuple(checked),
+        state_text(state_of(record, slug)),
     )
 
 

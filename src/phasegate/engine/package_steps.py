@@ -18,7 +18,7 @@ from phasegate.engine.staffing import Member
 from phasegate.engine.steps import Did, Errand, Known
 from phasegate.engine.validated_work import validate
 from phasegate.engine.validation import Checker
-from phasegate.engine.workplace import Workplace, copy_for_review, current_branch, review_room
+from phasegate.engine.workplace import Workplace, copy_for_review, current_branch, review_room, show_state
 from phasegate.rules.package_run import (
     BY_AGENTS,
     Cleaned,
@@ -118,13 +118,18 @@ class PackageSteps:
     def assign(self, run: Run, errand: Errand, member: Member, job: str, known: Known) -> Assigned:
         place = self._place_of(errand)
         if errand.role == PackageStep.COMPARE:
-            return assign_comparison(place, run, errand, member, job)
+            assigned = assign_comparison(place, run, errand, member, job)
+            show_state(assigned.checkout, known.state, place.blobs_of(place.start()))
+            return assigned
+        tracked = place.blobs_of(place.start())
         if errand.role == PackageStep.IMPLEMENT:
             checkout = place.checkout(errand.agent_index)
             folder, programs = checkout.folder, checkout.record.programs
+            show_state(folder, known.state, tracked, checkout.record.set_aside)
         else:
             folder = copy_for_review(place.project, place.name, run.commit)
             programs = furnisher(place.project, place.package)(folder, folder, run.commit).programs
+            show_state(folder, known.state, tracked)
         return brief_package(place, run, errand, member, job, folder, known.allowed, self._said, programs)
 
     def started(self, errand: Errand, assigned: Assigned) -> PackageJobStarted:

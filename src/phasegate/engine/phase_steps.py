@@ -20,7 +20,7 @@ from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member
 from phasegate.engine.steps import CHECKED, Did, Errand, Known
 from phasegate.engine.validation import describe
-from phasegate.engine.workplace import copy_for_review, expect_saved
+from phasegate.engine.workplace import STATE_FOLDER, copy_for_review, expect_saved, show_state
 from phasegate.prompts.shipped_words import report
 from phasegate.record.rows import Event, Package
 from phasegate.rules.document_lines import squeeze
@@ -33,6 +33,7 @@ from phasegate.rules.workflow import gate_name
 from phasegate.workspace.checkout import Assignment, find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, drop_branch, remove_checkout, start_over, take_checkout
 from phasegate.workspace.checkout_making import Terms
+from phasegate.workspace.commit_log import blobs_of
 from phasegate.workspace.merge import fork_point
 from phasegate.workspace.removal import remove_tree
 
@@ -95,10 +96,12 @@ class PhaseSteps:
         assignment = self._assignment(feature)
         if errand.role in WRITERS:
             commit = self._branch.head()
-            folder = take_checkout(self._project.repository, assignment, self._terms()).folder
+            checkout = take_checkout(self._project.repository, assignment, self._terms())
+            folder, aside = checkout.folder, checkout.record.set_aside
         else:
             commit = feature.judged or self._branch.head()
-            folder = copy_for_review(self._project, assignment.name, commit)
+            folder, aside = copy_for_review(self._project, assignment.name, commit), (STATE_FOLDER,)
+        show_state(folder, known.state, blobs_of(self._project.repository, commit), aside)
         briefed = brief_phase(self._branch, feature, errand, member, job, folder, commit)
         return briefed._replace(own=assignment if errand.role in WRITERS else None, before=known.checked)
 
@@ -201,8 +204,8 @@ class PhaseSteps:
         return Assignment(self._branch.slug, "archive" if feature.closing else feature.phase.key)
 
     def _terms(self) -> Terms:
-        signature = self._project.signature()
-        return Terms(signature.who, signature, worktrees=self._project.worktrees, lent=lent_keys(self._project))
+        signature, worktrees = self._project.signature(), self._project.worktrees
+        return Terms(signature.who, signature, (STATE_FOLDER,), worktrees=worktrees, lent=lent_keys(self._project))
 
 
 def _package_line(row: Package) -> str:

@@ -1,65 +1,144 @@
-"""What an agent inside a job may ask for: it sees its own feature, and writes artifacts through us."""
+"""What an agent inside a job may ask for: what a person is shown, of its own feature alone; and artifacts, through us.
+
+The texts and objects are those of the commands that a person calls.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
 from phasegate.agents.request_spool import Answerer, SpoolAnswer
-from phasegate.agents.spool_request import ArtifactList, ArtifactRead, ArtifactWrite, SpoolRequest, Status, WorktreeList
-from phasegate.engine.lent_keys import lent_keys
+from phasegate.agents.spool_request import (
+    ArtifactList,
+    ArtifactRead,
+    ArtifactWrite,
+    Next,
+    SpecCheck,
+    SpoolRequest,
+    Status,
+    WorktreeList,
+)
+from phasegate.engine.artifact_files import ArtifactFiles, artifact_lines
+from phasegate.engine.feature_journal import state_of
 from phasegate.engine.package_view import planned_cards
 from phasegate.engine.project import Project
-from phasegate.engine.views import PackageCard, package_cards, with_jobs
+from phasegate.engine.spec_check import check_documents, report_lines, report_object
+from phasegate.engine.status_text import overview_text, package_text, worktree_text
+from phasegate.engine.views import Overview, find_cards, overview
 from phasegate.errors import ConfigError
-from phasegate.record.artifacts import Artifact, list_artifacts, read_artifact, write_artifact
+from phasegate.record.artifacts import Artifact, list_artifacts, write_artifact
 from phasegate.record.reader import Reader
+from phasegate.rules.block import parse_menu
+from phasegate.rules.next_steps import EVENTS, next_steps
 from phasegate.rules.plain_json import as_data
+from phasegate.rules.work_package import is_package_id
 
 MOST_ARTIFACTS = 200
 MOST_ARTIFACT_BYTES = 20_000_000
 
 
 def answerer(project: Project, reader: Reader, feature: str, work: str) -> Answerer:
-    """The one who answers the requests of a job, which is of a package or (`work` is empty) of the whole feature."""
-
-    below = project.config.paths.features
+    """The one who answers the requests of a job: `work` is its package, or else its phase."""
+    asked = _OwnFeature(project, reader, feature, work)
 
     def answer(request: SpoolRequest) -> SpoolAnswer:
+        slug = getattr(request, "feature_slug", None)
+        if slug not in (None, feature):
+            return SpoolAnswer(2, stderr=f"phasegate: this job belongs to {feature}\n")
         match request:
+            case Next():
+                return asked.next(request)
             case Status():
-                return _status(reader, feature, request)
+                return asked.status(request)
             case WorktreeList():
-                return _worktrees(reader, feature, request)
-            case ArtifactWrite() | ArtifactRead() if request.feature_slug != feature:
-                return SpoolAnswer(2, stderr=f"phasegate: this job belongs to {feature}\n")
+                return asked.worktrees(request)
+            case SpecCheck():
+                return _spec_check(request)
             case ArtifactWrite():
-                content = request.content.encode()
-                if lent_keys(project).are_in(
-                    request.relative_path.encode("utf-8", "surrogateescape") + b"\n" + content
-                ):
-                    raise ConfigError("it holds a key that was lent to this job", "take it out, and write it again")
-                _check_place(work, request.relative_path)
-                _check_room(list_artifacts(project.root, feature, below=below), work, request.relative_path, content)
-                write_artifact(project.root, feature, request.relative_path, content, below=below)
-                return SpoolAnswer(0, f"written {request.relative_path}\n")
+                return asked.write(request)
             case ArtifactRead():
-                data = read_artifact(project.root, feature, request.relative_path, below=below)
+                data = ArtifactFiles(project.root).read(feature, request.relative_path)
                 return SpoolAnswer(0, data.decode(errors="replace"))
             case ArtifactList():
-                names = [artifact.path for artifact in list_artifacts(project.root, feature, below=below)]
-                return SpoolAnswer(0, _shown(names, "\n".join(names), request.as_json))
+                return asked.list(request)
 
     return answer
 
 
+class _OwnFeature:
+    """Answers about one feature."""
+
+    def __init__(self, project: Project, reader: Reader, feature: str, work: str) -> None:
+        self._project, self._reader, self._feature, self._work = project, reader, feature, work
+        self.below = project.config.paths.features.rstrip("/")
+
+    def next(self, request: Next) -> SpoolAnswer:
+        if request.event is not None and (request.phase is not None or request.event not in EVENTS):
+            raise ConfigError("--event is one of " + ", ".join(EVENTS), "and it goes without --phase")
+        block = next_steps(state_of(self._reader, self._feature), request.event, request.phase)
+        data: dict[str, object] = {"block": block, "items": parse_menu(block) if block else []}
+        return _shown(data, (block or "").removesuffix("\n"), request.as_json)
+
+    def status(self, request: Status) -> SpoolAnswer:
+        if request.package:
+            cards = find_cards(self._reader, request.package, self._feature)
+            return _shown(cards, package_text(cards).removesuffix("\n"), request.as_json)
+        found = _own(overview(self._reader, str(self._project.root), self._feature), self._feature)
+        return _shown(found, overview_text(found, chosen=True).removesuffix("\n"), request.as_json)
+
+    def worktrees(self, request: WorktreeList) -> SpoolAnswer:
+        cards = [card for card in planned_cards(self._reader, self._feature) if request.everything or card.is_ready]
+        text = worktree_text(cards, self._project.config.paths.worktrees, everything=request.everything)
+        return _shown(cards, text, request.as_json)
+
+    def write(self, request: ArtifactWrite) -> SpoolAnswer:
+        content, path = request.content.encode(), request.relative_path
+        _check_place(self._work, path)
+        there = list_artifacts(self._project.root, self._feature, below=self.below)
+        _check_room(there, self._work, path, content)
+        write_artifact(self._project.root, self._feature, path, content, below=self.below)
+        return SpoolAnswer(0, f"wrote {self.below}/{self._feature}/{path} ({len(content)} bytes)\n")
+
+    def list(self, request: ArtifactList) -> SpoolAnswer:
+        found = ArtifactFiles(self._project.root).listed(self._feature)
+        return _shown({"artifacts": found}, artifact_lines(found, self.below), request.as_json)
+
+
+def _own(found: Overview, feature: str) -> Overview:
+    """What an agent may know of an overview: nothing of other features."""
+    own = found.spent.get("feature", found.spent["all"])
+    return found._replace(
+        features=tuple(one for one in found.features if one.feature == feature),
+        waiting=tuple(one for one in found.waiting if one.feature == feature),
+        blockers=tuple(one for one in found.blockers if one.feature == feature),
+        others=(),
+        ended=(),
+        spent={"feature": own, "all": own},
+        resting=(),
+        board="",
+    )
+
+
+def _spec_check(request: SpecCheck) -> SpoolAnswer:
+    """The file travels as text: an agent's path is never opened here."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / (Path(request.path).name or "spec.md")
+        path.write_text(request.content, encoding="utf-8")
+        report = check_documents(path)
+    named = report_lines(report).replace(str(path), request.path)
+    shown = _shown(report_object(report), named, request.as_json)
+    return shown._replace(exit_status=1 if report.findings else 0, stdout=shown.stdout.replace(str(path), request.path))
+
+
 def _check_place(work: str, path: str) -> None:
-    """An agent's artifacts lie in the folder of its package: the documents that others rely on are not its to write."""
-    if not work:
-        raise ConfigError("this job is of no package", "write documents in the checkout, where the instructions say")
+    """An agent's artifacts lie in the folder of its package or phase: the documents that others rely on are not its."""
     if not path.startswith(f"{work}/"):
-        raise ConfigError(f"{path} is not below {work}/", "write evidence there, as in the document")
+        whose = "as in the document" if is_package_id(work) else "documents are written in the checkout"
+        raise ConfigError(f"{path} is not below {work}/", f"write evidence there; {whose}")
 
 
 def _check_room(there: Sequence[Artifact], work: str, path: str, content: bytes) -> None:
@@ -73,21 +152,8 @@ def _check_room(there: Sequence[Artifact], work: str, path: str, content: bytes)
         raise ConfigError(why, "keep what a reviewer needs, and leave the rest out")
 
 
-def _status(reader: Reader, feature: str, request: Status) -> SpoolAnswer:
-    cards = package_cards(reader, feature, wanted=request.package)
-    if not cards:
-        return SpoolAnswer(1, stderr=f"phasegate: there is no package {request.package}\n")
-    return _listed([with_jobs(reader, card) for card in cards] if request.package else cards, request.as_json)
-
-
-def _worktrees(reader: Reader, feature: str, request: WorktreeList) -> SpoolAnswer:
-    cards = planned_cards(reader, feature)
-    return _listed([card for card in cards if request.everything or card.is_ready], request.as_json)
-
-
-def _listed(cards: Sequence[PackageCard], as_json: bool) -> SpoolAnswer:
-    return SpoolAnswer(0, _shown(cards, "\n".join(f"{card.id} {card.state} {card.title}" for card in cards), as_json))
-
-
-def _shown(data: Sequence[object], text: str, as_json: bool) -> str:
-    return msgspec.json.encode(as_data([*data])).decode() + "\n" if as_json else f"{text}\n"
+def _shown(data: object, text: str, as_json: bool) -> SpoolAnswer:
+    """As `render.show` writes it."""
+    if as_json:
+        return SpoolAnswer(0, msgspec.json.encode(as_data(data)).decode() + "\n")
+    return SpoolAnswer(0, f"{text}\n" if text else "")

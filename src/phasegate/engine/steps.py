@@ -65,6 +65,7 @@ class Known(NamedTuple):
     chain: str = ""  # the head of the audit chain, for a feature
     workers: tuple[UnitWorker, ...] = ()  # the implementers of a package; of a feature, whoever had the last job
     checked: tuple[tuple[str, Done], ...] = ()  # what we ran for the next job of a feature, with its time
+    state: str = ""  # what state.json shows of the feature
 
 
 class Did(NamedTuple, Generic[E]):

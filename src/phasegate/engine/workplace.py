@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from phasegate.engine.scope_exceptions import ScopeException, allowed_paths, pro
 from phasegate.engine.validation import profile_of
 from phasegate.errors import StateConflict
 from phasegate.git import Identity
+from phasegate.record.state_file import STATE_PATH
 from phasegate.rules.glob import is_pattern
 from phasegate.rules.lent_values import LentValues
 from phasegate.rules.own_folders import OWN_FOLDERS
@@ -27,8 +29,10 @@ from phasegate.workspace.commit_log import blobs_of
 from phasegate.workspace.export import export
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.refs import BRANCHES
-from phasegate.workspace.removal import lay_file, remove_tree
+from phasegate.workspace.removal import lay_file, lay_folder, remove_tree
 from phasegate.workspace.repository import person_at_work
+
+STATE_FOLDER, _, STATE_NAME = STATE_PATH.partition("/")
 
 
 class Workplace:
@@ -81,7 +85,7 @@ class Workplace:
         return Terms(
             signature.who,
             signature,
-            (self.document_name,),
+            (self.document_name, STATE_FOLDER),
             litter=self.litter,
             worktrees=worktrees,
             lent=self.lent,
@@ -158,6 +162,15 @@ class Workplace:
         """Where a person finds what our checks found in a round, or of which kind the paper is."""
         package, attempt = self.package, "" if self._attempt is None else f"-try{self._attempt + 1}"
         return f"evidence/{package.feature_slug}/{package.work_package_id}-{round_}{attempt}{kind}.md"
+
+
+def show_state(folder: Path, state: str, tracked: Iterable[str], aside: Collection[str] = (STATE_FOLDER,)) -> None:
+    """Lay the workflow's state where prompts name it, in a place that is never harvested.
+
+    A repository that tracks such a folder keeps its own; so does a checkout that was made before we set it aside.
+    """
+    if STATE_FOLDER in aside and not any(path.startswith(f"{STATE_FOLDER}/") for path in tracked):
+        lay_folder(folder, STATE_FOLDER, {STATE_NAME: state})
 
 
 def review_room(project: Project, name: str) -> Path:

@@ -18,10 +18,15 @@ KEPT_NAME = "state.json.kept"
 _HINT = "remove what stands in its place; state.json is made anew from the store"
 
 
+def state_text(state: dict[str, object]) -> str:
+    """The text of a state.json."""
+    return msgspec.json.format(msgspec.json.encode(state), indent=2).decode() + "\n"
+
+
 def write_view(root: Path, workflow: Workflow | None) -> None:
     """Replace state.json at once with what the store says. Whatever else stands under its name is refused."""
     path = root / STATE_PATH
-    text = msgspec.json.format(msgspec.json.encode(state_view(workflow)), indent=2) + b"\n"
+    text = state_text(state_view(workflow)).encode()
     try:
         path.parent.mkdir(exist_ok=True)
         folder = open_folder(path.parent)

@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -105,8 +105,22 @@ def lay_file(folder: Path, name: str, text: str) -> None:
         except OSError:  # a folder
             with removal_room(folder.parent) as room:
                 room.take(root, name)
-        with os.fdopen(open_new(name, 0o644, root), "w", encoding="utf-8") as file:
-            file.write(text)
+        _write_new(root, name, text)
+
+
+def lay_folder(folder: Path, name: str, files: Mapping[str, str]) -> None:
+    """The same for a folder of ours with these files."""
+    with opened_folder(folder) as root, removal_room(folder.parent) as room:
+        room.take(root, name)
+        os.mkdir(name, 0o755, dir_fd=root)
+        with opened_folder(name, root) as made:
+            for one, text in files.items():
+                _write_new(made, one, text)
+
+
+def _write_new(folder: int, name: str, text: str) -> None:
+    with os.fdopen(open_new(name, 0o644, folder), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _clear_all(beside: Path) -> None:

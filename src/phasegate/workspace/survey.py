@@ -82,8 +82,12 @@ class _Walk(ABC):
         if seen < len(known):
             self._lost.extend(prefix + name for name in known.keys() - set(names_in(descriptor)))
         for name, is_folder in unknown:
-            if prefix + name not in self._start.set_aside and (folder or name != ".git"):
+            if not self._is_aside(prefix + name) and (folder or name != ".git"):
                 self._unknown(descriptor, name, prefix + name, is_folder, depth)
+
+    def _is_aside(self, path: str) -> bool:
+        """Whether a path is ours. A folder that the commit holds is the project's, whatever its name."""
+        return path in self._start.set_aside and path not in self._start.snapshot.parents
 
     def _files(self, descriptor: int, known: dict[str, State], prefix: str) -> tuple[list[tuple[str, bool]], int]:
         """The hot loop: all names of a folder. Gives the unknown ones, and how many known ones there are.

@@ -13,7 +13,7 @@ import click
 from phasegate.doors.cli.feature_option import named
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, read_input, show
-from phasegate.engine.artifact_files import ArtifactFiles
+from phasegate.engine.artifact_files import ArtifactFiles, artifact_lines
 from phasegate.engine.views import feature_named
 from phasegate.rules.visible_text import visible
 
@@ -97,7 +97,4 @@ def list_command(slug: str | None, as_json: bool) -> None:
     """
     files = ArtifactFiles(current_folder())
     found = files.listed(slug)
-    places = (f"  on {one.branch}" if one.branch else "" for one in found)
-    rows = zip(found, places, strict=True)
-    lines = [visible(f"{files.below}/{one.feature_slug}/{one.path}  {one.bytes} bytes{on}") for one, on in rows]
-    show({"artifacts": found}, "\n".join(lines) or "no artifacts", as_json)
+    show({"artifacts": found}, artifact_lines(found, files.below), as_json)

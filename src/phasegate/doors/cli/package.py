@@ -9,15 +9,8 @@ from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.offering import PackageName, offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.engine.package_view import package_view
-from phasegate.engine.views import PackageCard, features_of, need_reader, package_cards
-
-NO_PACKAGES = "no work packages are loaded"
-
-
-def line_of(card: PackageCard) -> str:
-    """A package on one line."""
-    why = f"  {card.reason}" if card.reason else ""
-    return printable(f"{card.feature}  {card.id}  {card.state:<10}  {card.title}{why}")
+from phasegate.engine.status_text import NO_PACKAGES, package_line
+from phasegate.engine.views import features_of, need_reader, package_cards
 
 
 @click.group(cls=Group)
@@ -38,7 +31,7 @@ def list_packages(feature: str | None, as_json: bool) -> None:
     """
     reader = need_reader(str(current_folder()))
     cards = [card for slug in features_of(reader, feature) for card in package_cards(reader, slug)]
-    show(cards, "\n".join(map(line_of, cards)) or NO_PACKAGES, as_json)
+    show(cards, "\n".join(map(package_line, cards)) or NO_PACKAGES, as_json)
 
 
 @package.command("show")

@@ -8,7 +8,6 @@ import click
 
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import json_option, show
-from phasegate.rules.feature import FeatureReport, Placed
 
 
 @click.group(cls=Group)
@@ -29,28 +28,8 @@ def check(path: Path, as_json: bool) -> int:
       phasegate spec check kitty-specs/001-user-login
       phasegate spec check kitty-specs/001-user-login/spec.md --json
     """
-    from phasegate.engine.spec_check import check_documents
+    from phasegate.engine.spec_check import check_documents, report_lines, report_object
 
     report = check_documents(path)
-    show({"ok": not report.findings, **_counts(report)}, "\n".join(_lines(report)), as_json)
+    show(report_object(report), report_lines(report), as_json)
     return 1 if report.findings else 0
-
-
-def _counts(report: FeatureReport) -> dict[str, object]:
-    return {
-        "findings": report.findings,
-        "notes": report.notes,
-        "requirements": report.requirements,
-        "tasks": report.tasks,
-        "packages": report.packages,
-    }
-
-
-def _lines(report: FeatureReport) -> list[str]:
-    lines = [_line(found) for found in report.findings] + [f"{_line(note)} (note)" for note in report.notes]
-    counts = f"{report.requirements} requirements, {report.tasks} tasks, {report.packages} work packages"
-    return [*lines, f"{len(report.findings)} findings in {counts}" if report.findings else f"no findings in {counts}"]
-
-
-def _line(found: Placed) -> str:
-    return f"{found.path}:{found.line}: {found.code} {found.message}"

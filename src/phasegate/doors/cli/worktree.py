@@ -6,10 +6,10 @@ import click
 
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
-from phasegate.doors.cli.package import NO_PACKAGES, line_of
 from phasegate.doors.cli.render import current_folder, json_option, show
 from phasegate.engine.package_view import planned_cards
 from phasegate.engine.project import open_project
+from phasegate.engine.status_text import worktree_text
 from phasegate.engine.views import features_of, need_reader
 
 
@@ -34,5 +34,4 @@ def list_worktrees(everything: bool, feature: str | None, as_json: bool) -> None
     reader = need_reader(str(current_folder()))
     cards = [card for slug in features_of(reader, feature) for card in planned_cards(reader, slug)]
     shown = [card for card in cards if everything or card.is_ready]
-    lines = [f"{line_of(card)}  {below}/{card.feature}-{card.id}" for card in shown]
-    show(shown, "\n".join(lines) or (NO_PACKAGES if everything else "no package is ready"), as_json)
+    show(shown, worktree_text(shown, below, everything=everything), as_json)

@@ -1,0 +1,167 @@
+"""What `status` and `worktree list` say, for a person at a door and for an agent inside its job. Loads little."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from phasegate.rules.board import blocker_lines, board_lines, whereabouts, worker_line, workflow_lines
+from phasegate.rules.spending import in_words as spent_in_words
+from phasegate.rules.task_progress import in_words, summed_up
+from phasegate.rules.visible_text import visible
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from phasegate.engine.views import Decision, Overview, PackageCard
+    from phasegate.rules.board import FeatureCard, Style
+    from phasegate.rules.spending import Spent
+
+NO_PACKAGES = "no work packages are loaded"
+_MOST_SHOWN = 15
+_MOST_BLOCKERS = 10
+_ALSO = {"working": "running", "stopped": "stopped"}
+_ASKED = {"resolve": "blocked", "dispatch": "blocked", "complete": "its last gate has passed"}
+_IDLE = 'no workflow is active; begin one: phasegate run feature "..."'
+
+
+def _plainly(text: str, _: str) -> str:
+    return text
+
+
+class StatusPage(NamedTuple):
+    """What a text is shown on: a file or a pipe, unless something else is said."""
+
+    width: int = 100
+    is_long: bool = True  # all of it; else as much as a person takes in at a terminal
+    style: Style = _plainly
+
+
+def overview_text(found: Overview, page: StatusPage = StatusPage(), *, chosen: bool = False) -> str:  # noqa: B008 - frozen
+    """The workflow, its phases and gates, the packages on a board, and what is blocked."""
+    others = () if chosen else found.others if found.workflow else found.ended
+    waiting = () if chosen else _waiting_lines(found)
+    resting = [visible(f"{one.agent} rests at a limit of its provider until {one.until}") for one in found.resting]
+    shown = f"/feature/{found.workflow.feature}" if found.workflow else "/"
+    board = [visible(f"on the board: {found.board}{shown}")] if found.board else []
+    lines = (*_lines(found, others, page), *waiting, *resting, *_spent_lines(found.spent), *board)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def package_text(cards: Sequence[PackageCard]) -> str:
+    """Packages with their jobs."""
+    return "".join(f"{line}\n" for card in cards for line in _package_lines(card))
+
+
+def _spent_lines(spent: dict[str, Spent]) -> list[str]:
+    """One line, and none where nothing was used; all features are named where there is more than the one shown."""
+    everything = spent["all"]
+    own = spent.get("feature", everything)
+    if not any(everything):
+        return []
+    others = "" if own == everything else f"; all features: {spent_in_words(everything)}"
+    return ["", f"spent: {spent_in_words(own)}{others}"]
+
+
+def _other_line(card: FeatureCard) -> str:
+    stage = "" if card.stage == "working" else f", {card.stage}"
+    return visible(f"also {_ALSO[card.standing]}: {card.feature}, {card.phase}{stage}")
+
+
+def _waiting_lines(found: Overview) -> Iterator[str]:
+    """What waits for a person besides what is shown in full, which says so itself; each with the order to give."""
+    shown = (found.workflow.feature if found.workflow else "", found.features[0].feature if found.features else "")
+    others = [one for one in found.waiting if one.feature != shown[bool(one.package)]]
+    for number, one in enumerate(others):
+        yield from ["", "also waiting for you:"] if number == 0 else []
+        what = f"{one.feature} {one.package}".rstrip() + f": {_ASKED[one.asked]}" + f" in {one.phase}" * bool(one.phase)
+        yield visible(f"  {what}{f': {one.reason}' if one.reason else ''}")
+        yield visible(f"    then: phasegate {_order(one)} --feature {one.feature}")
+
+
+def _order(one: Decision) -> str:
+    return {"resolve": 'resolve "how"', "dispatch": f"dispatch {one.package}"}.get(one.asked, one.asked)
+
+
+def _lines(found: Overview, others: Sequence[FeatureCard], page: StatusPage) -> Iterator[str]:
+    """`others` are those beside the one shown, or without one, those that have ended."""
+    style, workflow = page.style, found.workflow
+    if workflow:
+        beside = [_other_line(card) for card in others if card.standing in _ALSO]
+        yield from (*workflow_lines(workflow, style, _naming(workflow.feature, found.others)), *beside)
+    else:
+        yield from (_IDLE, *map(_ended_line, others[:1]))
+    if not found.features:
+        yield NO_PACKAGES
+        return
+    first, *further = found.features
+    in_workflow = workflow is not None and workflow.feature == first.feature
+    rows = [*map(_plain, first.packages)]
+    board = _board(rows, page, in_workflow, _naming(first.feature, further))
+    yield from ("", style(visible(first.feature), "bold"), *board)
+    if told := summed_up({row.id: row.tasks for row in rows}):
+        yield from ("", told)
+    yield from [""] if further else []
+    for one in further:
+        told = ", ".join(f"{number} {visible(state)}" for state, number in one.counts.items() if number)
+        yield f"{visible(one.feature)}: {told}"
+
+
+def _naming(feature: str, others: Sequence[object]) -> str:
+    """Beside others, a hint names its feature."""
+    return f" --feature {visible(feature)}" if others else ""
+
+
+def _board(rows: list[PackageCard], page: StatusPage, in_workflow: bool, naming: str) -> Iterator[str]:
+    """On a terminal as much as a person takes in; into a file or a pipe all of it."""
+    yield from board_lines(rows, page.width, len(rows) if page.is_long else _MOST_SHOWN, page.style)
+    blockers = [*blocker_lines(rows, len(rows) if page.is_long else _MOST_BLOCKERS, in_workflow, page.style, naming)]
+    yield from ["", *blockers] if blockers else []
+
+
+def _plain(row: PackageCard) -> PackageCard:
+    """A row with nothing in it that a terminal would obey."""
+    if f"{row.id}{row.state}{row.title}{row.reason}{row.remediation}".isprintable():
+        return row
+    plain = row._replace(id=visible(row.id), state=visible(row.state), title=visible(row.title))
+    return plain._replace(reason=visible(row.reason), remediation=visible(row.remediation))
+
+
+def _ended_line(card: FeatureCard) -> str:
+    where = whereabouts(card.type, card.stage, card.base, card.merged)
+    return f"{visible(card.feature)} is {card.stage}: {where}"
+
+
+def _package_lines(card: PackageCard) -> Iterator[str]:
+    row = _plain(card)
+    why = f"  {row.reason}" if row.reason else ""
+    yield f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{why}"
+    if row.worker:
+        yield f"    running: {worker_line(row.worker)}"
+    if row.standing == "stopped":
+        yield "    stopped: no process works on it"
+    if row.remediation:
+        yield f"    what to do: {row.remediation}"
+    if row.tasks:
+        yield visible(f"    tasks, as reported: {in_words(row.tasks)}")
+    if any(row.spent):
+        yield f"    spent: {spent_in_words(row.spent)}"
+    if row.said:
+        from phasegate.engine.agent_words import told_words
+
+        yield from (visible(f"    {line}") for line in told_words(row.said))
+    for job in row.jobs or ():
+        how = job.outcome or ("stopped" if row.standing == "stopped" else "running")
+        yield visible(f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {how}")
+
+
+def package_line(card: PackageCard) -> str:
+    """A package on one line."""
+    why = f"  {card.reason}" if card.reason else ""
+    return visible(f"{card.feature}  {card.id}  {card.state:<10}  {card.title}{why}")
+
+
+def worktree_text(cards: Sequence[PackageCard], below: str, *, everything: bool) -> str:
+    """Packages with their worktrees."""
+    lines = [f"{package_line(card)}  {below}/{card.feature}-{card.id}" for card in cards]
+    return "\n".join(lines) or (NO_PACKAGES if everything else "no package is ready")

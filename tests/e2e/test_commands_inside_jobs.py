@@ -1,0 +1,112 @@
+"""What agents are told to run, they can run: in every phase, inside a real job, with the answers that a person gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phasegate.engine.packages import load_plan
+from phasegate.engine.project import opened_store
+from phasegate.rules.lifecycle import Stage
+from phasegate.rules.phase import PHASES, Work
+from support.dispatch_project import SLUG as DISPATCH_SLUG
+from support.dispatch_project import DispatchProject, Turn, approves, implements, make_project, package
+from support.feature_project import SLUG, FeatureProject, make_feature_project, smooth
+
+# Reads its own prompt as an agent does, and runs every command of ours that is named there, and these.
+PLAY = r"""
+import html, json, os, re, subprocess, sys
+text = html.unescape(open(os.environ["AGILEPLUS_PROMPT"], encoding="utf-8").read()).replace("\\\n", " ")
+named = re.findall(r"`((?:phasegate|agileplus) [a-z][^`\n]*)`", text)
+blocks = re.findall(r"^((?:phasegate|agileplus) [a-z].*)$", text, re.M)
+for command in dict.fromkeys([*named, *blocks, *sys.argv[1:]]):
+    command = command.replace("{NNN-slug}", os.environ["SLUG"])
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    print("RAN", json.dumps([command, done.returncode, done.stdout, done.stderr]))
+print("STATE", json.dumps(json.load(open(".isdlc/state.json", encoding="utf-8"))))
+"""
+# Together all phases; packages are made once in a workflow.
+BUILDING = tuple(key for key in PHASES if key < "11")
+UPGRADING = ("01-requirements", "16-upgrade-plan", "16-upgrade-execute", *(key for key in PHASES if "11" < key < "16"))
+ALWAYS = ("phasegate next", "agileplus status")
+
+
+def playing(turns: list[Turn], slug: str, *also: str) -> list[Turn]:
+    """The same turns, each with a run of all commands before its last words."""
+    step = {"run": ["env", f"SLUG={slug}", "python3", "-c", PLAY, *ALWAYS, *also]}
+    return [{**one, "steps": [*one["steps"][:-1], step, *one["steps"][-1:]]} for one in turns]
+
+
+def ran(project: FeatureProject | DispatchProject, job: str) -> tuple[dict[str, tuple[int, str, str]], Any]:
+    """What each command answered inside a job, and the state that lay there."""
+    lines = (project.project.jobs / job / "stdout.log").read_text(encoding="utf-8").splitlines()
+    found = [json.loads(line[4:]) for line in lines if line.startswith("RAN ")]
+    (state,) = [json.loads(line[6:]) for line in lines if line.startswith("STATE ")]
+    return {command: (code, out, err) for command, code, out, err in found}, state
+
+
+@pytest.mark.demand("D14.d", "D14.g", "D14.h", "N10.k")
+@pytest.mark.parametrize(
+    "phases", [BUILDING, pytest.param(UPGRADING, marks=pytest.mark.long)], ids=["build", "upgrade"]
+)
+def test_every_command_that_a_shipped_prompt_names_is_answered_inside_the_job(
+    tmp_path: Path, phases: tuple[str, ...]
+) -> None:
+    with_commands = [key for key in phases if PHASES[key].work is Work.COMMANDS]
+    commands = "".join(f'[phases."{key}"]\ncommands = ["true"]\n' for key in with_commands)
+    flow = f"[workflows.every]\nphases = {json.dumps(phases)}\n{commands}"
+    project = make_feature_project(tmp_path, config=flow)
+    project.play(*playing(smooth(phases), SLUG))
+    assert project.call("run", "every", "Say bye to people").code == 0
+    assert project.feature().workflow.stage is Stage.GATE_PASSED
+    jobs = project.jobs()
+    assert {job.workflow_phase for job in jobs} == set(phases)
+    for job in jobs:
+        answers, state = ran(project, job.id)
+        assert [(command, *rest) for command, rest in answers.items() if rest[0]] == [], job.workflow_phase
+        own = f"phasegate next --phase {job.workflow_phase}"
+        assert own in answers, job.workflow_phase
+        assert answers[own][1].startswith("---\nSUGGESTED NEXT STEPS:\n  [1] C")
+        assert answers["phasegate next"][1].startswith("---\nSUGGESTED NEXT STEPS:\n")
+        assert SLUG in answers["agileplus status"][1]
+        active = state["active_workflow"]
+        assert (active["artifact_folder"], active["current_phase"]) == (SLUG, job.workflow_phase)
+    assert project.git("status", "--porcelain") in ("", "?? kitty-specs/")
+    assert not [path for path in project.files_of(f"feat/{SLUG}") if ".isdlc" in path]
+
+
+@pytest.mark.demand("D14.d", "D14.g")
+def test_inside_a_job_the_answers_are_those_of_a_person_and_of_its_own_feature_alone(tmp_path: Path) -> None:
+    documents = {"WP01": package(), "WP02": package("WP02", ["src/b.ts"], dependencies=["WP01"])}
+    project = make_project(tmp_path, documents)
+    other = project.root / "kitty-specs/002-secret-plans/tasks"
+    other.mkdir(parents=True)
+    text = package(title="Hidden title").replace(DISPATCH_SLUG, "002-secret-plans")
+    (other / "WP01.md").write_text(text)
+    with opened_store(project.project) as store:
+        load_plan(project.project, store, other.parent)
+    asked = ("phasegate status WP01", "phasegate status WP99", "phasegate worktree list --all", "phasegate resolve x")
+    foreign = "agileplus artifact list --feature-slug 002-secret-plans"
+    report = f"agileplus artifact write --feature-slug {DISPATCH_SLUG} --relative-path WP01/t.txt --content ok"
+    project.play(*playing([implements("src/login.ts")], DISPATCH_SLUG, *asked, foreign, report), approves())
+    assert project.command("dispatch", "WP01", "--feature", DISPATCH_SLUG).code == 0
+    answers, state = ran(project, project.jobs()[0].id)
+    assert state == {"active_workflow": None}
+    person = project.command("worktree", "list", "--all", "--feature", DISPATCH_SLUG).stdout
+    assert [line.split() for line in person.splitlines()][1] == [
+        line.split() for line in answers["phasegate worktree list --all"][1].splitlines()
+    ][1]
+    assert answers["phasegate status WP01"][1].startswith(f"{DISPATCH_SLUG}  WP01  DOING")
+    refused = project.command("status", "WP99", "--feature", DISPATCH_SLUG)
+    assert answers["phasegate status WP99"][0] == refused.code == 2
+    assert "there is no package WP99" in answers["phasegate status WP99"][2]
+    assert answers["phasegate resolve x"][0] == 2
+    assert answers[foreign] == (2, "", f"phasegate: this job belongs to {DISPATCH_SLUG}\n")
+    assert answers[report][:2] == (0, f"wrote kitty-specs/{DISPATCH_SLUG}/WP01/t.txt (2 bytes)\n")
+    shown = "".join(out + err for command, (_, out, err) in answers.items() if command != foreign)
+    assert "secret-plans" not in shown
+    assert "Hidden title" not in shown
+    assert "None" not in shown
