@@ -1,7 +1,7 @@
 """Public projects by package name, from init to a merged package and a merged feature, with no command written by hand.
 
 Usage: python tools/test_repos.py [--keep FOLDER] [NAME | FOLDER-OF-A-REPOSITORY ...]
-       python tools/test_repos.py --page FILE     write the table into a page, between its marks
+       python tools/test_repos.py --page FILE [NAME ...]     bring their rows of the table in a page up to date
 
 Sources come from the registries (pip download, npm pack, apt-get source), pinned, as far as they ship their tests. Each
 gets a git repository, `phasegate init`, `phasegate check`, a scripted work package and a scripted `quick` feature. A
@@ -37,6 +37,9 @@ PROJECTS = {
     "humanize": "pypi:humanize==4.16.0",
     "marshmallow": "pypi:marshmallow==4.4.0",
     "flask": "pypi:flask==3.1.3",
+    "python-dotenv": "pypi:python-dotenv==1.2.4",
+    "colorama": "pypi:colorama==0.4.6",
+    "xmltodict": "pypi:xmltodict==1.0.4",
     "minimist": "npm:minimist@1.2.8",
     "json-schema-traverse": "npm:json-schema-traverse@1.0.0",
     "fastq": "npm:fastq@1.20.3",
@@ -47,7 +50,6 @@ PROJECTS = {
     "qs": "npm:qs@6.17.1",
     "cjson": "deb:cjson=1.7.15",
     "jansson": "deb:jansson=2.14",
-    "hello": "deb:hello=2.10",
 }
 SLUG = "001-note"
 TASKS = "# Tasks\n\n- [ ] 1.1 Add a note\n  - File: NOTE.md\n  - Spec: FR-NOTE-001\n  - Do: add a note.\n"
@@ -91,6 +93,7 @@ deliverables: {{"code": ["NOTE.md"]}}
 ## Mission
 Add a note.
 """
+HEAD = ("| project | setup | tests run | time | package | quick feature |", "|---|---|---|---|---|---|")
 _MARKS = re.compile(r"(?<=<!-- table of tools/test_repos.py -->\n).*?(?=<!-- end of table -->)", re.S)
 
 
@@ -114,20 +117,32 @@ def main(arguments: list[str]) -> int:
     pairs = pairwise(arguments)
     options = {name: value for name, value in pairs if name in ("--keep", "--page")}
     names = [word for word in arguments if word not in options and word not in options.values()] or [*PROJECTS]
-    lines = ["| project | setup | tests run | time | package | quick feature |", "|---|---|---|---|---|---|"]
-    print("\n".join(lines), flush=True)
+    print("\n".join(HEAD), flush=True)
     rows = []
     for name in names:
         rows.append(_tried(name, options.get("--keep")))
-        lines.append(f"| {' | '.join(rows[-1])} |")
-        print(lines[-1], flush=True)
-    done = sum(row.is_done for row in rows)
-    lines += ["", f"{done} of {len(rows)} came to DONE."]
-    print(lines[-1])
-    if page := options.get("--page"):
-        table = "\n".join(lines) + "\n"
-        Path(page).write_text(_MARKS.sub(lambda _: table, Path(page).read_text()))
-    return 0 if done * 16 >= len(rows) * 14 else 1
+        print(f"| {' | '.join(rows[-1])} |", flush=True)
+        if page := options.get("--page"):
+            write_rows(Path(page), rows)
+    print(summary(rows))
+    return 0 if sum(row.is_done for row in rows) * 16 >= len(rows) * 14 else 1
+
+
+def write_rows(page: Path, rows: list[Tried]) -> None:
+    """Put rows into the table of a page; those of other projects stay."""
+    text = page.read_text()
+    found = _MARKS.search(text)
+    assert found is not None, f"{page} has no place for the table"
+    lines = [line.strip("| ").split(" | ") for line in found[0].splitlines() if line.startswith("| ")][1:]
+    known = {words[0]: Tried(*words) for words in lines if len(words) == len(Tried._fields)}
+    known |= {row.name: row for row in rows}
+    ordered = [known[name] for name in PROJECTS if name in known]
+    table = "\n".join([*HEAD, *(f"| {' | '.join(row)} |" for row in ordered), "", summary(ordered), ""])
+    page.write_text(text[: found.start()] + table + text[found.end() :])
+
+
+def summary(rows: list[Tried]) -> str:
+    return f"{sum(row.is_done for row in rows)} of {len(rows)} came to DONE."
 
 
 @contextmanager
@@ -267,8 +282,9 @@ def _outcome(folder: Path, *orders: list[str]) -> str:
         words = done.stdout + done.stderr
         (folder.parent.parent / f"{arguments[0]}.txt").write_text(words)
         if done.returncode:
-            told = [line for line in words.splitlines() if re.search(r"BLOCKED|fail|phasegate:", line)] or ["no words"]
-            return f"{arguments[0]}: {told[-1].strip()}"[:150].replace("|", "/")
+            told = [line for line in words.splitlines() if line.startswith("phasegate:") or "BLOCKED" in line]
+            hint = [line.strip() for line in words.splitlines() if line.strip().startswith(("hint:", "what to do:"))]
+            return " ".join([*told[:1], *hint[:1]])[:240].replace("|", "/").replace("\\n", " ")
     return "DONE"
 
 
