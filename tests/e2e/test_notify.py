@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -150,7 +151,10 @@ def test_who_cannot_be_reached_is_a_notice_and_stops_nothing(tmp_path: Path) -> 
             assert said in done.stderr
         assert "address 4" not in done.stderr
         assert "/elsewhere" not in [one.path for one in there.posted]
-        assert project.call("complete").code == 0
+        argv = [sys.executable, "-m", "phasegate", "complete"]
+        ended = subprocess.run(argv, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert (ended.returncode, "address 1 was not told" in ended.stdout) == (0, True)
+        assert ended.stdout.endswith("---\n"), "the block is the last thing all the same"
 
 
 @pytest.mark.demand("W4.m")

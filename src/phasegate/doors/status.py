@@ -50,7 +50,7 @@ def _width() -> int:
     if told.isdecimal() and int(told):
         return int(told)
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 100
+        return (os.get_terminal_size(sys.stdout.fileno()).columns or 101) - 1  # the last cell would wrap in some
     except (OSError, ValueError, AttributeError):
         return 100
 

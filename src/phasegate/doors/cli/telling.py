@@ -12,6 +12,7 @@ from threading import Lock
 
 from phasegate.doors.cli.live_lines import LiveLines, clock
 from phasegate.doors.cli.render import printable, say, stdout_is_a_file_of_its_own
+from phasegate.engine.run_log import NOTICE
 from phasegate.engine.views import Job
 from phasegate.engine.watching import Follower, StreamEvent
 from phasegate.rules.activity import Activity, RunningCommand
@@ -47,7 +48,8 @@ class Teller:
             return
         with self._lock:
             if told.line:
-                self._flush()
+                if told.kind != NOTICE:  # which leads nowhere: a block before it stays the last one
+                    self._flush()
                 self.say(told.line, err=not told.line.startswith("GATE-"))
             self._block = told.block or self._block
 
