@@ -139,3 +139,50 @@ def test_a_folder_for_worktrees_that_cannot_be_made_is_the_machine_s_fault(tmp_p
     done = project.command("dispatch", "WP01")
     assert done.code == 3, done.stderr
     assert "no checkout can be made" in done.stderr
+
+
+def with_submodule(tmp_path: Path) -> DispatchProject:
+    """A project whose test needs a file of a submodule, which has one of its own."""
+    git = ("git", "-c", "protocol.file.allow=always")
+    for name in ("inner", "lib"):
+        subprocess.run(["git", "init", "-q", "-b", "main", str(tmp_path / name)], check=True)
+        (tmp_path / name / "word.txt").write_text(f"{name}\n")
+        if name == "lib":
+            subprocess.run(
+                [*git, "submodule", "--quiet", "add", str(tmp_path / "inner"), "deep"], cwd=tmp_path / name, check=True
+            )
+        subprocess.run(["git", "add", "-A"], cwd=tmp_path / name, check=True)
+        subprocess.run(["git", "commit", "-qm", "One"], cwd=tmp_path / name, check=True)
+    project = make_project(tmp_path, {"WP01": package(test=f"cat lib/word.txt lib/deep/word.txt && {TEST_COMMAND}")})
+    add = [*git, "submodule", "--quiet", "add", str(tmp_path / "lib"), "lib"]
+    subprocess.run(add, cwd=project.root, check=True)
+    subprocess.run([*git, "submodule", "--quiet", "update", "--init", "--recursive"], cwd=project.root, check=True)
+    (project.root / ".gitattributes").write_text("*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    project.git("add", "-A")
+    project.git("commit", "-qm", "Add a library")
+    return project
+
+
+@pytest.mark.demand("R7.a", "R7.b")
+def test_submodules_are_there_for_agents_and_checks_and_nothing_of_them_is_harvested(tmp_path: Path) -> None:
+    project = with_submodule(tmp_path)
+    look = {"run": ["sh", "-c", "cat lib/word.txt lib/deep/word.txt; echo x > lib/mine; git status --porcelain"]}
+    project.play({**implements(FORM), "steps": [look, *implements(FORM)["steps"]]}, approves())
+    report = project.dispatch()
+    assert report.state is State.DONE, report.reason
+    out = (project.project.jobs / project.jobs()[0].id / "stdout.log").read_text()
+    assert out.startswith("lib\ninner\n{"), out
+    assert project.git("diff", "--name-only", "main", FEATURE) == FORM
+
+
+@pytest.mark.demand("R7.a", "R7.b")
+def test_a_submodule_that_is_not_here_and_files_of_lfs_are_named(tmp_path: Path) -> None:
+    project = with_submodule(tmp_path)
+    other = cloned(project, "without")
+    shown = other.command("check")
+    assert (
+        "submodules that are not here, so empty for agents and checks (lib): git submodule update --init"
+        in shown.stdout
+    )
+    assert "files of Git LFS are pointers for agents and checks, not their contents: *.bin" in shown.stdout
+    assert shown.code in (0, 1)

@@ -33,6 +33,7 @@ from phasegate.files.durable import replace_file
 from phasegate.record.lock import repository_lock
 from phasegate.rules.activity import RunningCommand
 from phasegate.rules.retry import Fault
+from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import WorkPackage
 from phasegate.workspace.agent_git_writer import object_stores
 from phasegate.workspace.checkout_making import NOTHING_LAID, Laid
@@ -41,6 +42,7 @@ from phasegate.workspace.export import export
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_refs
+from phasegate.workspace.submodules import what_is_not_whole
 from phasegate.workspace.tree_diff import differences, tree_of
 
 LONGEST_WAIT_S = 6 * 3600.0  # another package takes the same baseline meanwhile; a lock never outlives its process
@@ -177,7 +179,12 @@ class Base:
     def _key(self, origin: str, root: str) -> str | None:
         """The name of a root's setup in the person's tree; None if it is none there."""
         plans = [one.plan for one in plans_for(self.project, self.package, origin, origin) if one.plan.root == root]
-        return key_of(tree_of(self.project.repository.place(), origin), plans[0]) if plans else None
+        tree = " ".join([tree_of(self.project.repository.place(), origin), *self._not_whole(origin)])
+        return key_of(tree, plans[0]) if plans else None
+
+    def _not_whole(self, commit: str) -> tuple[str, ...]:
+        """What agents and checks lack of a tree: with a submodule more, another setup and other results."""
+        return tuple(visible(line) for line in what_is_not_whole(self.project.repository, commit))
 
     def reports(self, hear: Hear | None = None, *, anew: bool = False) -> tuple[BaseReport, ...]:
         """What the checks say about each root of the start; found out once for a commit and a plan."""
@@ -186,7 +193,9 @@ class Base:
 
     def _report(self, planned: CheckPlan, hear: Hear | None, *, anew: bool) -> BaseReport:
         plan = msgspec.structs.replace(planned.plan, code=())
-        name = hashlib.sha256(msgspec.json.encode([self.start, plan, os.environ.get("PATH", "")])).hexdigest()
+        name = hashlib.sha256(
+            msgspec.json.encode([self.start, plan, os.environ.get("PATH", ""), *self._not_whole(self.start)])
+        ).hexdigest()
         path = self.project.location.folder / "baselines" / f"{name}.json"
         if not anew and (known := _read(path)) is not None:
             return known
@@ -213,7 +222,7 @@ class Base:
         bench = Bench(planned.plan, room / "tree", runner, kept, is_persons=is_persons, logs=logs)
         checks = [*bench.checks(asked(planned.plan)), *_few_tests(bench)]
         remove_tree(room)
-        return _reported(self.start, planned, bench, tuple(checks), logs)
+        return _reported(self.start, planned, bench, tuple(checks), logs, self._not_whole(self.start))
 
 
 def runner_in(project: Project, folder: Path, kind: str, hear: Hear | None = None) -> Runner:
@@ -246,7 +255,14 @@ def _is_passing_fault(report: BaseReport) -> bool:
     return any(check.fault is not None and check.fault.is_transient for check in report.failures)
 
 
-def _reported(commit: str, planned: CheckPlan, bench: Bench, checks: tuple[Check, ...], logs: Path) -> BaseReport:
+def _reported(
+    commit: str,
+    planned: CheckPlan,
+    bench: Bench,
+    checks: tuple[Check, ...],
+    logs: Path,
+    more: tuple[str, ...],
+) -> BaseReport:
     detected, plan = planned.detected, planned.plan
     setup = bench.set_up.candidate if bench.set_up else None
     commands = {purpose: line for purpose, line in plan.commands.items() if purpose in [check.name for check in checks]}
@@ -262,7 +278,7 @@ def _reported(commit: str, planned: CheckPlan, bench: Bench, checks: tuple[Check
         name=detected.name if detected else "",
         commands=commands,
         reasons=reasons,
-        notes=detected.notes if detected else (),
+        notes=(*(detected.notes if detected else ()), *more),
         checks=checks,
         logs=str(logs),
         test_functions=plan.test_functions,

@@ -35,6 +35,7 @@ from phasegate.workspace.objects import Signature
 from phasegate.workspace.removal import removal_room, remove_tree
 from phasegate.workspace.repository import Repository, keep_out_of_git
 from phasegate.workspace.repository_locks import checkout_lock, repository_lock
+from phasegate.workspace.submodules import fill_submodules
 from phasegate.workspace.survey import sweep
 
 _POOL = "pool"
@@ -170,7 +171,9 @@ class _Making:
             self._staging.mkdir()
             _write_files(self._repository, self._staging, index, self._begin.start)
         furnish = self._terms.furnish
+        filled = fill_submodules(self._repository, self._begin.start, self._staging)
         laid = furnish(self._staging, folder, self._begin.start) if furnish else NOTHING_LAID
+        laid = laid._replace(paths=(*filled, *laid.paths))
         record = self._planted(folder, index, laid)
         index.replace(self._records / "index")
         write_record(self._records, record)

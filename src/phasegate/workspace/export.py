@@ -16,6 +16,7 @@ from phasegate.git import Identity, Place, git
 from phasegate.rules.scope import link_problem
 from phasegate.workspace.agent_git_writer import Seedling, write_agents_git
 from phasegate.workspace.repository import NOBODY, Repository, commit_of, read_blobs, read_refs, temporary_folder
+from phasegate.workspace.submodules import fill_submodules
 from phasegate.workspace.tree_diff import tree_entries
 
 
@@ -38,6 +39,7 @@ def export(repository: Repository, tree: str, folder: Path, *, with_git: bool = 
     refused = _leaving_links(repository, tree)
     with temporary_folder(repository) as room:
         _write_files(repository.place(room / "index", folder), tree, refused)
+        fill_submodules(repository, tree, folder)
         if with_git:
             _give_git(repository, tree, folder, room / "index")
     return Exported(folder, refused)

@@ -155,7 +155,7 @@ class _Walk(ABC):
 
     @abstractmethod
     def _submodule(self, descriptor: int, name: str, path: str) -> None:
-        """The folder of a submodule, which we left empty, was touched."""
+        """The folder of a submodule was touched, or filled by us."""
 
     @abstractmethod
     def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
@@ -197,6 +197,8 @@ class _Look(_Walk):
     def _submodule(self, descriptor: int, name: str, path: str) -> None:
         """One that was filled by git is no part of the work; anything else in there has no place in the tree."""
         names = _names_below(descriptor, name)
+        if path in self._start.set_aside:  # we filled it
+            return
         if names is None or any(names_git_directory(inside) for inside in names):
             self.ignored.append(path)
         elif names:
