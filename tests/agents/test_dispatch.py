@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from phasegate.rules.work_package import State
 from support.dispatch_project import FEATURE, DispatchProject, make_project
-from support.real_agents import SUBJECTS, Subject, processes_tagged
+from support.real_agents import SUBJECTS, Subject, opencode_settings, processes_tagged
 from support.standin import Fail, Say, Script, Shell, Standin, Write
 
 FORM = "src/login.ts"
@@ -117,3 +118,21 @@ def test_a_contest_of_two_programs_takes_the_one_that_passes(
     assert first["tokens"] > 0
     assert second["tokens"] > 0
     assert project.audit_problems() == []
+
+
+def test_a_package_is_done_by_an_agent_that_only_the_registry_knows(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kilo = programs.parent / "@kilocode/cli-linux-x64/bin"  # its own package of npm only finds this one
+    if not kilo.is_dir():
+        pytest.skip("the registry has kilo for other machines only")
+    monkeypatch.setenv("PATH", f"{kilo}:{os.environ['PATH']}")
+    with Standin(REVIEW, Script((Write(FORM, TEXT), Say(result)), about="Implement work package WP01")) as model:
+        monkeypatch.setenv("KILO_CONFIG_CONTENT", opencode_settings(model.url))
+        agent = '[agents.kilo]\nharness = "acp"\ntimeout_s = 200\n[roles]\nimplement = "kilo"\nreview = "kilo"\n'
+        project = make_project(tmp_path, agent=agent, run="max_review_cycles = 1")
+        done = project.command("dispatch", "WP01", timeout_s=300)
+    assert done.code == 0, done.stdout + done.stderr
+    assert project.rows()["WP01"].state == State.DONE
+    assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
+    assert all(processes_tagged(job.id) == [] for job in project.jobs())

@@ -35,9 +35,10 @@ from phasegate.agents.program_launch import launch_of
 from phasegate.agents.table import harness_of
 from phasegate.agents.tool_use import notice
 from phasegate.cage.environment import safe_path
+from phasegate.config.acp_registry import row_of
 from phasegate.errors import ConfigError
 from phasegate.rules.answer import blockers_in
-from phasegate.rules.harnesses import ACP, HarnessRow, known_row
+from phasegate.rules.harnesses import ACP, HarnessRow
 
 PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.acp_program", "--")
 HANDSHAKE_S = 120.0  # until it has a session: slow ones need ten seconds
@@ -76,7 +77,7 @@ class Acp(NamedTuple):
         command = _found(own_files(task.repository, given))
         # A program with a harness of its own has its variables, settings and sign-in here too: what keeps the
         # settings of a repository from it is the same.
-        known = known_row(ACP, command)
+        known = row_of(ACP, command)
         launch = _launch(task, known)
         return msgspec.structs.replace(
             launch,

@@ -25,6 +25,7 @@ _SECRETS = (
     ".ssh", ".aws", ".azure", ".config", ".gnupg", ".docker", ".kube", ".password-store", ".mozilla", ".thunderbird",
     ".netrc", ".pgpass", ".pypirc", ".npmrc", ".yarnrc.yml", ".git-credentials", ".gitconfig", ".cargo/credentials",
     ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties",
+    ".augment", ".cline", ".factory", ".kimi", ".qoder", ".vibe", ".local/share/kilo",
     ".local/share/keyrings", ".local/state", ".bash_history", ".zsh_history", ".python_history",
     *(name for row in ROWS.values() for name in row.private),
 )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
 
+from phasegate.config.acp_registry import acp_agents
 from phasegate.config.agreement import Problem, as_variable, problems, suggestion
 from phasegate.config.layers import (
     DEFAULT,
@@ -31,7 +32,7 @@ from phasegate.config.layers import (
 )
 from phasegate.config.settings import Agent, Config, Settings
 from phasegate.errors import ConfigError
-from phasegate.rules.harnesses import ROWS
+from phasegate.rules.harnesses import ACP, ROWS
 
 __all__ = ["FILE_NAME", "Agent", "Config", "Effective", "Place", "Source", "effective_values", "find_place", "load"]
 
@@ -86,9 +87,20 @@ def load(start: Path, environ: Mapping[str, str], flags: Mapping[str, str] | Non
         for given in _settled([*layer], values):
             values[given.key] = given.value
             sources[given.key] = given.source
+    _take_from_registry(values, sources, environ)
     for name in unknown_seed_variables(environ):
         _log.warning("%s is not a variable of Phasegate; %s", name, suggestion(name, [*SEED_VARIABLES]))
     return Effective(_built(values, sources), sources, place, text is not None)
+
+
+def _take_from_registry(values: dict[Key, object], sources: dict[Key, Source], environ: Mapping[str, str]) -> None:
+    """The command of an ACP agent that has none and is named as in the registry."""
+    for key, value in [*values.items()]:
+        command = (*key[:2], "command")
+        if _is_in_agent(key) and key[2:] == ("harness",) and value == ACP and command not in values:
+            row = acp_agents(environ).get(key[1])
+            if row is not None:
+                values[command], sources[command] = row.command, Source("registry", row.agent)
 
 
 def effective_values(effective: Effective) -> Iterator[tuple[Key, object, Source]]:

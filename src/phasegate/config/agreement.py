@@ -66,7 +66,9 @@ def _agents(config: Config) -> Iterator[Problem]:
     for name, agent in config.agents.items():
         if agent.harness in _NEED_COMMAND and not agent.command:
             what = f"the harness `{agent.harness}` needs a command"
-            yield Problem(("agents", name, "harness"), what, f'set command = ["program"] in [agents.{name}]')
+            by_name = ", or name the agent as the registry of ACP agents does" if agent.harness == ACP else ""
+            remedy = f'set command = ["program"] in [agents.{name}]{by_name}'
+            yield Problem(("agents", name, "harness"), what, remedy)
         others = [other for other in config.agents if other != name]
         if agent.fallback is not None and agent.fallback not in others:
             what = f"`{agent.fallback}` is not another configured agent"

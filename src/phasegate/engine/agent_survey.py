@@ -18,12 +18,13 @@ from phasegate.agents.way_out import Outward
 from phasegate.cage.level import Level
 from phasegate.cage.probe import bounds_hosts, choose, holding
 from phasegate.config import Agent, Config, load
+from phasegate.config.acp_registry import row_of
 from phasegate.config.agreement import PROMPT_PHASES
 from phasegate.config.settings import Sandbox
 from phasegate.engine.staffing import can_start, command_of, known_agents, program_of, staff
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.record.location import main_tree
-from phasegate.rules.harnesses import ACP, ROWS, SCRIPTED, HarnessRow, known_row
+from phasegate.rules.harnesses import ACP, ROWS, SCRIPTED, HarnessRow
 from phasegate.rules.hosts import ANY
 from phasegate.rules.program_version import VersionStanding, standing_of_version
 from phasegate.rules.staffing import serve
@@ -95,7 +96,7 @@ def _not_configured(config: Config) -> dict[str, Agent]:
 def _surveyed(
     shop: Workshop, name: str, agent: Agent, version: ProgramVersion, roles: Mapping[str, tuple[str, ...]]
 ) -> Surveyed:
-    known = known_row(agent.harness, agent.command)
+    known = row_of(agent.harness, agent.command)
     sign_in = tuple(_sign_in(agent, known))
     level, why_not = _level(shop.config, agent)
     tested = known.tested if known and agent.harness != ACP else ""
@@ -182,7 +183,7 @@ def _missing_sign_in(agent: Agent, known: HarnessRow | None, found: Iterable[str
 
 def lacks_a_sign_in(agent: Agent) -> Missing | None:
     """What an agent's own program lacks to reach its model. A command of the person's may know another way to it."""
-    known = known_row(agent.harness, agent.command)
+    known = row_of(agent.harness, agent.command)
     if agent.command and agent.harness != ACP:
         return None
     return next(_missing_sign_in(agent, known, _sign_in(agent, known)), None)

@@ -31,6 +31,7 @@ from phasegate.cage.probe import bounds_hosts, choose
 from phasegate.cage.redact import Redactor
 from phasegate.cage.request import Request
 from phasegate.cage.sweep import end_tagged
+from phasegate.config.acp_registry import row_of
 from phasegate.config.settings import Sandbox
 from phasegate.engine.admission import Admitted, CapReached
 from phasegate.engine.job_end import ANSWER, MOST_NAMED, Assigned, Ended, judged, strayed
@@ -45,7 +46,7 @@ from phasegate.record.row_events import job_ended, trail_sealed
 from phasegate.record.rows import Event
 from phasegate.record.rows import Job as JobRow
 from phasegate.rules.answer import parse_answer
-from phasegate.rules.harnesses import ROWS, known_row
+from phasegate.rules.harnesses import ROWS
 from phasegate.rules.package_run import End
 from phasegate.rules.trail import US, Action, Source, Value
 from phasegate.rules.visible_text import visible
@@ -129,7 +130,7 @@ def run_job(
 def _bounded(trail: JobTrail, assigned: Assigned, launch: Launch, request: Request) -> tuple[Request, Broker | None]:
     """The request with a way out to its provider only, where a network of its own can be made and that is known."""
     settings = assigned.settings
-    row = known_row(settings.harness, settings.command) or ROWS[settings.harness]
+    row = row_of(settings.harness, settings.command) or ROWS[settings.harness]
     outward = Outward(row, settings.hosts, launch.pass_env)
     if not launch.network or not bounds_hosts(request.level, outward.is_bounded):
         return request, None

@@ -9,9 +9,10 @@ from pathlib import Path
 from phasegate.agents.secret_values import secrets_in, secrets_of
 from phasegate.agents.sign_in import LARGEST_BYTES
 from phasegate.config import Agent
+from phasegate.config.acp_registry import row_of
 from phasegate.engine.project import Project
 from phasegate.files import read_plain
-from phasegate.rules.harnesses import ROWS, known_row
+from phasegate.rules.harnesses import ROWS
 from phasegate.rules.lent_values import LentValues
 
 
@@ -21,7 +22,7 @@ def lent_keys(project: Project) -> LentValues:
 
 
 def _lent_to(agent: Agent) -> Iterator[bytes]:
-    row = known_row(agent.harness, agent.command) or ROWS[agent.harness]
+    row = row_of(agent.harness, agent.command) or ROWS[agent.harness]
     yield from secrets_of(os.environ, (*row.variables, *agent.env))
     for name in row.sign_in_files if agent.sign_in else ():
         yield from secrets_in(read_plain(Path(os.path.realpath(Path.home() / name)), LARGEST_BYTES) or b"")
