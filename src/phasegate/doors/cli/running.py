@@ -134,7 +134,7 @@ def _let_go(run: DetachedRun, as_json: bool) -> int:
     """Say where a detached run can be followed, and how it is ended."""
     if run.exit_code is None:
         text = (
-            f"{run.feature} runs as process {run.pid}\n  follow it: phasegate status --feature {run.feature}\n"
+            f"{run.feature} runs as process {run.pid}\n  follow it: phasegate status --watch --feature {run.feature}\n"
             f"  end it:    phasegate stop --feature {run.feature}\n  log:       {printable(run.log)}"
         )
     else:
