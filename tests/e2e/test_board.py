@@ -172,6 +172,8 @@ def test_the_stream_tells_that_a_feature_moved_and_a_log_of_any_size_opens_at_it
         streamed.request("GET", f"/events?at=repo&feature={SLUG}", headers={"Host": board.host, "Cookie": board.cookie})
         stream = streamed.getresponse()
         assert stream.readline() == b"retry: 500\n"
+        while "thinking" not in board.get(path).text:
+            assert not run.jobs()[0].ended
         size = log.stat().st_size
         assert board.get(f"{path}?from={size}").status == 204
         with log.open("a", encoding="utf-8") as out:

@@ -28,7 +28,7 @@ def asked_inside(project: DispatchProject, *requests: Status | WorktreeList) -> 
     reader = open_reader(str(project.root))
     assert reader is not None
     with reader:
-        answer = answerer(project.project, reader, SLUG, "WP01")
+        answer = answerer(project.project, reader, SLUG, "WP01", "a job")
         return [json.loads(answer(request).stdout) for request in requests]
 
 

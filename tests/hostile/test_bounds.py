@@ -30,7 +30,7 @@ def test_the_artifacts_of_a_package_are_bounded_together(tmp_path: Path) -> None
     reader = open_reader(str(project.root))
     assert reader is not None
     with reader:
-        answer = answerer(project.project, reader, SLUG, "WP01")
+        answer = answerer(project.project, reader, SLUG, "WP01", "a job")
         said = [answer_of(answer, ArtifactWrite(SLUG, f"WP01/{n}.log", "x" * 4 * MIB)) for n in range(50)]
         assert said[0] == ""
         assert f"(limit {MOST_ARTIFACT_BYTES})" in said[-1]

@@ -50,7 +50,15 @@ class ArtifactList(NamedTuple):
     as_json: bool = False
 
 
-SpoolRequest = Next | Status | WorktreeList | SpecCheck | ArtifactWrite | ArtifactRead | ArtifactList
+class Ask(NamedTuple):
+    """A question to a person; with `known`, whether that one was answered."""
+
+    text: str
+    options: tuple[str, ...] = ()
+    known: str = ""
+
+
+SpoolRequest = Next | Status | WorktreeList | SpecCheck | ArtifactWrite | ArtifactRead | ArtifactList | Ask
 
 
 class Unanswerable(ValueError):
@@ -61,6 +69,8 @@ def read_request(arguments: Sequence[str]) -> SpoolRequest:
     """The request that these arguments mean, or Unanswerable. Values are for whoever answers to check."""
     if len(arguments) > MOST_ARGUMENTS:
         raise Unanswerable("too many arguments")
+    if arguments[:1] == ["ask"]:
+        return _ask(arguments[1:])
     taken = _Taken(arguments)
     request = _request(taken)
     if taken.words or taken.options:
@@ -86,6 +96,28 @@ def _request(taken: _Taken) -> SpoolRequest:
         case "next", None:
             return Next(taken.option("--phase"), taken.option("--event"), taken.flag("--json"))
     raise Unanswerable("not available inside a job; `phasegate --help` lists what is")
+
+
+def _ask(arguments: Sequence[str]) -> Ask:
+    words: list[str] = []
+    options: list[str] = []
+    known, pending = "", [*arguments]
+    while pending:
+        word = pending.pop(0)
+        name, equals, value = word.partition("=")
+        if name in ("--option", "--known"):
+            if not equals and not pending:
+                raise Unanswerable(f"{name} needs a value")
+            value = value if equals else pending.pop(0)
+            known = value if name == "--known" else known
+            options += [value] if name == "--option" else []
+        elif word.startswith("--"):
+            raise Unanswerable(f"unexpected: {word[:200]}")
+        else:
+            words.append(word)
+    if bool(known) == bool(words) or len(words) > 1:
+        raise Unanswerable('one question: ask "..." [--option A --option B]')
+    return Ask("".join(words), tuple(options), known)
 
 
 _SECOND_WORDS = ("list", "write", "read", "check")

@@ -24,6 +24,13 @@ Inside a job these commands are answered by the orchestrator:
   artifact write --feature-slug S --relative-path P (--content C | --file F | -)
   artifact read --feature-slug S --relative-path P
   artifact list [--feature-slug S]
+  ask "..." [--option A --option B] [--no-wait]    a question to a person; waits for the answer
+"""
+
+
+UNANSWERED = """\
+Nobody has answered yet. Decide yourself, and say in your report what you decided and why.
+An answer that comes later is shown to whoever works on this next.
 """
 
 
@@ -33,8 +40,7 @@ def main(spool: str, arguments: list[str]) -> int:
         sys.stdout.write(USAGE)
         return 0
     try:
-        request = {"arguments": with_content(arguments)}
-        answer = wait_for(spool, hand_in(spool, request))
+        answer = asked(spool, arguments[1:]) if arguments[0] == "ask" else called(spool, with_content(arguments))
     except (OSError, ValueError) as error:
         sys.stderr.write(f"phasegate: {error}\n")
         return 2
@@ -45,6 +51,28 @@ def main(spool: str, arguments: list[str]) -> int:
     sys.stderr.write(str(answer.get("stderr", "")))
     status = answer.get("exit_status")
     return status if isinstance(status, int) else 70
+
+
+def called(spool: str, arguments: list[str]) -> dict[str, object] | None:
+    """The answer to one request."""
+    return wait_for(spool, hand_in(spool, {"arguments": arguments}))
+
+
+def asked(spool: str, arguments: list[str]) -> dict[str, object] | None:
+    """A question and its answer, looked for ever more seldom; without one, what to do then."""
+    first = called(spool, ["ask", *(word for word in arguments if word != "--no-wait")])
+    if first is None or first.get("exit_status") != 0:
+        return first
+    id_, patience_s = str(first.get("stdout", "")).split()
+    until_s = time.monotonic() + (0 if "--no-wait" in arguments else float(patience_s))
+    pause_s = 0.2
+    while time.monotonic() < until_s:
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 10.0)
+        answer = called(spool, ["ask", "--known", id_])
+        if answer is None or answer.get("exit_status") != NO_ANSWER:
+            return answer
+    return {"exit_status": 0, "stdout": UNANSWERED}
 
 
 def with_content(arguments: list[str]) -> list[str]:

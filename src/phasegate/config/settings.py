@@ -89,6 +89,7 @@ class Run(Settings, frozen=True):
     final_review: FinalReview = FinalReview.FULL
     sandbox: Sandbox = Sandbox.AUTO
     deliver_feature_folder: bool = True
+    question_wait_s: Seconds = 300  # how long an agent waits for the answer to what it asks
     tool_litter: tuple[Text, ...] = LITTER  # a profile knows more
 
 

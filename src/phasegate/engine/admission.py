@@ -27,7 +27,7 @@ class DriverDesk(NamedTuple):
     project: Project
     record: RunRecord
     trails: TrailSink
-    answer_for: Callable[[str, str], Answerer]  # the questions of an agent, by its feature, and its package or phase
+    answer_for: Callable[[str, str, str], Answerer]  # the requests of a job: its feature, its package or phase, its id
     look_outside: Callable[[str, str], Lookout]
     agent: str | None  # that does it all, whatever the configuration says
     stop: Cancelled
@@ -60,7 +60,7 @@ def admit(desk: DriverDesk, assigned: Assigned) -> Admitted:
         _refused(project, desk.record, feature),
         fallback is not None and fallback not in resting,
         desk.record.limits_in_a_row(assigned.agent),
-        desk.answer_for(feature, work or assigned.workflow_phase),
+        desk.answer_for(feature, work or assigned.workflow_phase, assigned.job),
         lambda: desk.look_outside(feature, work),
     )
 

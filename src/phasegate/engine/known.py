@@ -10,6 +10,7 @@ from phasegate.engine.claims import CLAIMED
 from phasegate.engine.feature_journal import state_of
 from phasegate.engine.packages import HAPPENED, PLAN_LOADED, read_package_event, read_plan
 from phasegate.engine.ports import RecordReader
+from phasegate.engine.questions import answers_for
 from phasegate.engine.scope_exceptions import ALLOWED, ScopeException
 from phasegate.engine.steps import CHECKED, Claimed, Known, UnitWorker
 from phasegate.record.row_events import JOB_STARTED
@@ -56,6 +57,7 @@ def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
         tuple(_implementers(record, started) if package else _last_worker(record, slug)),
         tuple(checked),
         state_text(state_of(record, slug)),
+        answers_for(record, slug, package),
     )
 
 

@@ -24,7 +24,7 @@ def local_desk(
             project,
             store,
             trails,
-            lambda feature, work: answerer(project, store, feature, work),
+            lambda feature, work, job: answerer(project, store, feature, work, job),
             lambda feature, work: Watch(project, store, feature, work),
             agent,
             stop or project.stop,

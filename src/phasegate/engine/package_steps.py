@@ -116,7 +116,7 @@ class PackageSteps:
         )
 
     def assign(self, run: Run, errand: Errand, member: Member, job: str, known: Known) -> Assigned:
-        place = self._place_of(errand)
+        place, said = self._place_of(errand), "\n".join(filter(None, (self._said, *known.answers)))
         if errand.role == PackageStep.COMPARE:
             assigned = assign_comparison(place, run, errand, member, job)
             show_state(assigned.checkout, known.state, place.blobs_of(place.start()))
@@ -130,7 +130,7 @@ class PackageSteps:
             folder = copy_for_review(place.project, place.name, run.commit)
             programs = furnisher(place.project, place.package)(folder, folder, run.commit).programs
             show_state(folder, known.state, tracked)
-        return brief_package(place, run, errand, member, job, folder, known.allowed, self._said, programs)
+        return brief_package(place, run, errand, member, job, folder, known.allowed, said, programs)
 
     def started(self, errand: Errand, assigned: Assigned) -> PackageJobStarted:
         return PackageJobStarted(

@@ -25,7 +25,7 @@ from phasegate.prompts.shipped_words import report
 from phasegate.record.rows import Event, Package
 from phasegate.rules.document_lines import squeeze
 from phasegate.rules.feature_events import GateChecked, Happened, JobEnded, JobStarted, Reported, Strayed, Written
-from phasegate.rules.feature_state import ROLES, Feature, Step
+from phasegate.rules.feature_state import ROLES, Feature, Step, told
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import TASKS, Work
 from phasegate.rules.task_progress import NO_STATUS, from_line
@@ -102,6 +102,8 @@ class PhaseSteps:
             commit = feature.judged or self._branch.head()
             folder, aside = copy_for_review(self._project, assignment.name, commit), (STATE_FOLDER,)
         show_state(folder, known.state, blobs_of(self._project.repository, commit), aside)
+        for words in known.answers:
+            feature = told(feature, words, feature.workflow.index)
         briefed = brief_phase(self._branch, feature, errand, member, job, folder, commit)
         return briefed._replace(own=assignment if errand.role in WRITERS else None, before=known.checked)
 

@@ -16,16 +16,20 @@ from phasegate.agents.spool_request import (
     ArtifactList,
     ArtifactRead,
     ArtifactWrite,
+    Ask,
     Next,
     SpecCheck,
     SpoolRequest,
     Status,
     WorktreeList,
 )
+from phasegate.agents.spool_shim import NO_ANSWER
 from phasegate.engine.artifact_files import ArtifactFiles, artifact_lines
 from phasegate.engine.feature_journal import state_of
+from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.package_view import planned_cards
-from phasegate.engine.project import Project
+from phasegate.engine.project import Project, Store
+from phasegate.engine.questions import ask, find_question
 from phasegate.engine.spec_check import check_documents, report_lines, report_object
 from phasegate.engine.status_text import overview_text, package_text, worktree_text
 from phasegate.engine.views import Overview, find_cards, overview
@@ -41,9 +45,9 @@ MOST_ARTIFACTS = 200
 MOST_ARTIFACT_BYTES = 20_000_000
 
 
-def answerer(project: Project, reader: Reader, feature: str, work: str) -> Answerer:
+def answerer(project: Project, store: Store, feature: str, work: str, job: str) -> Answerer:  # noqa: C901 - a table
     """The one who answers the requests of a job: `work` is its package, or else its phase."""
-    asked = _OwnFeature(project, reader, feature, work)
+    asked = _OwnFeature(project, store, feature, work)
 
     def answer(request: SpoolRequest) -> SpoolAnswer:
         slug = getattr(request, "feature_slug", None)
@@ -63,6 +67,8 @@ def answerer(project: Project, reader: Reader, feature: str, work: str) -> Answe
             case ArtifactRead():
                 data = ArtifactFiles(project.root).read(feature, request.relative_path)
                 return SpoolAnswer(0, data.decode(errors="replace"))
+            case Ask():
+                return _question(project, store, feature, work, job, request)
             case ArtifactList():
                 return asked.list(request)
 
@@ -97,6 +103,8 @@ class _OwnFeature:
 
     def write(self, request: ArtifactWrite) -> SpoolAnswer:
         content, path = request.content.encode(), request.relative_path
+        if lent_keys(self._project).are_in(path.encode("utf-8", "surrogateescape") + b"\n" + content):
+            raise ConfigError("it holds a key that was lent to this job", "take it out, and write it again")
         _check_place(self._work, path)
         there = list_artifacts(self._project.root, self._feature, below=self.below)
         _check_room(there, self._work, path, content)
@@ -132,6 +140,18 @@ def _spec_check(request: SpecCheck) -> SpoolAnswer:
     named = report_lines(report).replace(str(path), request.path)
     shown = _shown(report_object(report), named, request.as_json)
     return shown._replace(exit_status=1 if report.findings else 0, stdout=shown.stdout.replace(str(path), request.path))
+
+
+def _question(project: Project, store: Store, feature: str, work: str, job: str, request: Ask) -> SpoolAnswer:
+    """A question put on record, or whether one was answered."""
+    work = work if is_package_id(work) else ""  # what is asked in a phase is asked for the feature
+    if not request.known:
+        id_ = ask(project, store, feature, work, job, request.text, request.options)
+        return SpoolAnswer(0, f"{id_} {project.config.run.question_wait_s}\n")
+    found = find_question(store, request.known, feature)
+    if found.work != work:
+        return SpoolAnswer(2, stderr="phasegate: that is not a question of this job\n")
+    return SpoolAnswer(NO_ANSWER) if found.answer is None else SpoolAnswer(0, f"{found.answer}\n")
 
 
 def _check_place(work: str, path: str) -> None:

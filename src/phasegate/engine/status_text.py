@@ -21,7 +21,7 @@ NO_PACKAGES = "no work packages are loaded"
 _MOST_SHOWN = 15
 _MOST_BLOCKERS = 10
 _ALSO = {"working": "running", "stopped": "stopped"}
-_ASKED = {"resolve": "blocked", "dispatch": "blocked", "complete": "its last gate has passed"}
+_ASKED = {"answer": "asks", "resolve": "blocked", "dispatch": "blocked", "complete": "its last gate has passed"}
 _IDLE = 'no workflow is active; begin one: phasegate run feature "..."'
 
 
@@ -71,7 +71,7 @@ def _other_line(card: FeatureCard) -> str:
 def _waiting_lines(found: Overview) -> Iterator[str]:
     """What waits for a person besides what is shown in full, which says so itself; each with the order to give."""
     shown = (found.workflow.feature if found.workflow else "", found.features[0].feature if found.features else "")
-    others = [one for one in found.waiting if one.feature != shown[bool(one.package)]]
+    others = [one for one in found.waiting if one.question or one.feature != shown[bool(one.package)]]
     for number, one in enumerate(others):
         yield from ["", "also waiting for you:"] if number == 0 else []
         what = f"{one.feature} {one.package}".rstrip() + f": {_ASKED[one.asked]}" + f" in {one.phase}" * bool(one.phase)
@@ -80,7 +80,10 @@ def _waiting_lines(found: Overview) -> Iterator[str]:
 
 
 def _order(one: Decision) -> str:
-    return {"resolve": 'resolve "how"', "dispatch": f"dispatch {one.package}"}.get(one.asked, one.asked)
+    answer = f'answer {one.question} "{" | ".join(one.options) or "..."}"'
+    return {"answer": answer, "resolve": 'resolve "how"', "dispatch": f"dispatch {one.package}"}.get(
+        one.asked, one.asked
+    )
 
 
 def _lines(found: Overview, others: Sequence[FeatureCard], page: StatusPage) -> Iterator[str]:

@@ -66,6 +66,7 @@ class Known(NamedTuple):
     workers: tuple[UnitWorker, ...] = ()  # the implementers of a package; of a feature, whoever had the last job
     checked: tuple[tuple[str, Done], ...] = ()  # what we ran for the next job of a feature, with its time
     state: str = ""  # what state.json shows of the feature
+    answers: tuple[str, ...] = ()  # of people, to what its agents asked
 
 
 class Did(NamedTuple, Generic[E]):

@@ -31,6 +31,7 @@ from phasegate.rules.board import (
     standing_of_package,
     workflow_of,
 )
+from phasegate.rules.plain_json import parse_json
 from phasegate.rules.spending import Spent
 from phasegate.rules.task_progress import from_line
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from phasegate.rules.work_package import WorkPackage
 
 BOARD = "board.json"  # in the user's state directory, while a board runs
+ASKED, ANSWERED = "question.asked", "question.answered"
 IN_WORK = ("DOING", "FOR_REVIEW")
 
 
@@ -97,10 +99,26 @@ class Decision(NamedTuple):
     feature: str
     package: str  # empty where it is the feature that waits
     phase: str
-    asked: str  # resolve, complete or dispatch
+    asked: str  # resolve, complete, dispatch or answer
     reason: str
     remediation: str
     orders: tuple[str, ...]  # the commands that are allowed now
+    question: str = ""  # the id of what an agent asks, and its reason is the text
+    options: tuple[str, ...] = ()  # of the answer, if the agent names some
+
+
+class AgentQuestion(NamedTuple):
+    """What an agent asks a person from inside its job. `answer` is None while nobody has answered."""
+
+    id: str
+    feature: str
+    work: str  # its package; empty for a job of the whole feature
+    job: str
+    text: str
+    options: tuple[str, ...]
+    asked: str
+    answer: str | None = None
+    by: str = ""
 
 
 class RestingAgent(NamedTuple):
@@ -157,7 +175,8 @@ def overview(reader: Reader | None, folder: str, feature: str | None = None) -> 
     if feature and not shown and all(feature != board.feature for board in boards):
         raise unrecorded(feature, reader.features() if reader else ())
     blockers = tuple(one for board in boards for one in board.packages if one.state == "BLOCKED")
-    waiting = tuple(_decisions(cards, blockers))
+    asked = (one for card in cards if card.is_active and reader for one in open_questions(reader, card.feature))
+    waiting = (*_decisions(cards, blockers), *map(_question_decision, asked))
     others = tuple(card for card in cards if card.is_active and (shown is None or card.feature != shown.feature))
     ended = tuple(card for card in cards if not card.is_active)
     first = shown.feature if shown else next((board.feature for board in boards), None)
@@ -186,6 +205,34 @@ def _decisions(cards: Iterable[FeatureCard], blockers: Iterable[PackageCard]) ->
     for row in blockers:
         if row.feature not in active:
             yield Decision(row.feature, row.id, "", "dispatch", row.reason, row.remediation, ("dispatch",))
+
+
+def _question_decision(one: AgentQuestion) -> Decision:
+    return Decision(one.feature, one.work, "", "answer", one.text, "", ("answer",), one.id, one.options)
+
+
+def questions_of(reader: Reader, feature: str) -> tuple[AgentQuestion, ...]:
+    """What agents of a feature have asked, with the answers, in the order of asking."""
+    found: dict[str, AgentQuestion] = {}
+    for recorded in reader.events_of(feature, ASKED, ANSWERED):
+        said = parse_json(recorded.payload.decode("utf-8", "replace"))
+        if not isinstance(said, dict):
+            continue
+        id_ = str(said.get("id", ""))
+        if recorded.kind == ASKED:
+            work, job, text = (str(said.get(name, "")) for name in ("work", "job", "text"))
+            options = tuple(str(one) for one in said.get("options", ()))
+            found[id_] = AgentQuestion(id_, feature, work, job, text, options, recorded.ts)
+        elif id_ in found:
+            by = said.get("by")
+            person = str(by.get("person", "")) if isinstance(by, dict) else ""
+            found[id_] = found[id_]._replace(answer=str(said.get("text", "")), by=person)
+    return tuple(found.values())
+
+
+def open_questions(reader: Reader, feature: str) -> tuple[AgentQuestion, ...]:
+    """Those that nobody has answered."""
+    return tuple(one for one in questions_of(reader, feature) if one.answer is None)
 
 
 def _resting(reader: Reader | None) -> tuple[RestingAgent, ...]:

@@ -7,10 +7,14 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import NamedTuple
 
+import msgspec
+
 from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.packages import read_package_event
+from phasegate.engine.questions import AskedQuestion, GivenAnswer
 from phasegate.engine.run_log import read_notice, read_timed
+from phasegate.engine.views import ANSWERED, ASKED
 from phasegate.record.holder import Holder, holders
 from phasegate.record.reader import Reader
 from phasegate.record.row_events import ROW_OF_KIND, row_of
@@ -94,6 +98,8 @@ class Follower:
             return notice.work, notice, Told(f"{notice.work}: {notice.text}" if notice.work else notice.text)
         if (timed := read_timed(recorded)) is not None:
             return timed.work, timed, Told()
+        if recorded.kind in (ASKED, ANSWERED):
+            return _question(recorded)
         if recorded.kind not in ROW_OF_KIND:
             return "", None, Told()
         row = row_of(recorded.feature, recorded.kind, recorded.payload)
@@ -109,6 +115,17 @@ class Follower:
         event, before = read_happened(recorded.payload), self._features.get(recorded.feature)
         after = self._features[recorded.feature] = apply(before, event)
         return "", event, tell(before, event, after) if after is not None else Told()
+
+
+def _question(recorded: Recorded) -> tuple[str, object, Told]:
+    """A question of an agent, or its answer, as it is told."""
+    if recorded.kind == ASKED:
+        asked = msgspec.json.decode(recorded.payload, type=AskedQuestion)
+        where = f"{asked.work}: " if asked.work else ""
+        then = f'phasegate answer {asked.id} "..." --feature {recorded.feature}'
+        return asked.work, asked, Told(f"{where}asks: {' '.join(asked.text.split())[:300]} ({then})")
+    given = msgspec.json.decode(recorded.payload, type=GivenAnswer)
+    return "", given, Told(f"answered {given.id}: {' '.join(given.text.split())[:300]}")
 
 
 class Pulse:

@@ -75,6 +75,12 @@ class Reader:
             Recorded(*row) for row in self._events("WHERE feature = ? AND seq > ? ORDER BY seq", feature, after_seq)
         )
 
+    def events_of(self, feature: str, *kinds: str) -> Iterator[Recorded]:
+        """A feature's events of some kinds, in order."""
+        marks = ", ".join("?" * len(kinds))
+        rows = self._events(f"WHERE feature = ? AND kind IN ({marks}) ORDER BY seq", feature, *kinds)
+        return (Recorded(*row) for row in rows)
+
     def events_since(self, position: int = 0) -> Iterator[Recorded]:
         """All events of the repository in order, from the one behind `position` on."""
         return (Recorded(*row) for row in self._events("WHERE position > ? ORDER BY position", position))

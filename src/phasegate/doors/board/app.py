@@ -34,12 +34,14 @@ from phasegate.engine.job_view import job_view
 from phasegate.engine.package_view import package_view, planned_cards
 from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project, opened_store
+from phasegate.engine.questions import answer
 from phasegate.engine.scope_exceptions import allow_path, shown_change
 from phasegate.engine.spending_view import FeatureTile, feature_tiles, spending
 from phasegate.engine.subject_view import PartKind, find_subject, part_of
-from phasegate.engine.views import Reader, open_reader, waiting_features
+from phasegate.engine.views import AgentQuestion, Reader, open_questions, open_reader, waiting_features
 from phasegate.engine.watching import stamp_of
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
+from phasegate.rules.board import ENDED
 
 LARGEST_TEXT = 300_000  # characters of one part
 MOST_PAGES, OLDEST_S = 64, 5.0  # how many made pages are kept, and how long one may be shown while nothing moves
@@ -88,7 +90,12 @@ class Board:
         if stamp is None or made is None or made[0] != now:
             place = request.path_params.get("place", "")
             shell = pages.Shell(
-                path, self.entry.page_secret, [*self.places()], place, feature, sum(1 for _ in self.waiting())
+                path,
+                self.entry.page_secret,
+                [*self.places()],
+                place,
+                feature,
+                len([*self.waiting(), *self.questions()]),
             )
             made = (now, pages.whole(shell, title, make()).encode())
             with self._lock:
@@ -105,6 +112,14 @@ class Board:
                     feature = read_feature(reader, slug)
                     if feature is not None:
                         yield place, standing_view(feature), reader.seq(slug)
+
+    def questions(self) -> Iterator[tuple[str, AgentQuestion]]:
+        """Every open question of an agent, with its repository."""
+        for place, root in self.places().items():
+            with suppress(PhasegateError), self.reader(root) as reader:
+                for row in reader.workflows():
+                    if row.stage not in ENDED:
+                        yield from ((place, one) for one in open_questions(reader, row.feature))
 
 
 Handler = Callable[[Board, Request], Response]
@@ -168,6 +183,7 @@ def board_app(board: Board) -> Starlette:
         f"{feature}/order/{{order}}": _order,
         f"{feature}/{{package}}/allow": _allow,
         "/at/{place}/verify": _verify,
+        "/at/{place}/answer/{question}": _answer,
     }
     static = StaticFiles(directory=Path(__file__).parent / "static")
     return Starlette(
@@ -229,13 +245,15 @@ def _feature(board: Board, request: Request) -> Response:
             view = feature_view(reader, slug, told=True)
             if view is None:
                 raise ConfigError(f"{slug} has no workflow here", "phasegate status")
-            return pages.feature_page(place, view, planned_cards(reader, slug), time.time())
+            return pages.feature_page(
+                place, view, planned_cards(reader, slug), open_questions(reader, slug), time.time()
+            )
 
         return board.page(request, slug, make, stamp_of(reader, slug), slug)
 
 
 def _decisions(board: Board, request: Request) -> Response:
-    return board.page(request, "Decisions", lambda: pages.decisions_page([*board.waiting()]))
+    return board.page(request, "Decisions", lambda: pages.decisions_page([*board.waiting()], [*board.questions()]))
 
 
 def _package(board: Board, request: Request) -> Response:
@@ -365,6 +383,14 @@ def _allow(board: Board, request: Request, given: dict[str, str]) -> Html:
         package = find_package(store, wanted, slug).package
         allow_path(project, store, package, path, reason, project.ordered_at("board"), given.get("seen", ""))
     return pages.notice(f"{wanted} may change {path}.", "Now resolve what stopped it.")
+
+
+def _answer(board: Board, request: Request, given: dict[str, str]) -> Html:
+    project = open_project(board.root(request))
+    with opened_store(project) as store:
+        by = project.ordered_at("board")
+        found = answer(project, store, request.path_params["question"], given.get("text", ""), by)
+    return pages.notice(f"{found.feature}: answered.", found.text[:200])
 
 
 def _verify(board: Board, request: Request, _given: dict[str, str]) -> Html:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
@@ -25,7 +26,7 @@ from phasegate.engine.job_log import LogPage
 from phasegate.engine.job_view import JobView
 from phasegate.engine.orders import NEED_TEXT
 from phasegate.engine.spending_view import FeatureTile, SpendingView, SpentBy
-from phasegate.engine.views import Job, PackageCard
+from phasegate.engine.views import AgentQuestion, Job, PackageCard
 from phasegate.rules.board import whereabouts
 
 MOST_TILES, MOST_LINES, MOST_ENTRIES = 50, 40, 100
@@ -215,7 +216,9 @@ def _starting(places: Sequence[str]) -> Html:
 # --- one feature -----------------------------------------------------------------------------------------------------
 
 
-def feature_page(place: str, view: FeatureView, packages: Sequence[PackageCard], now_s: float) -> Html:
+def feature_page(
+    place: str, view: FeatureView, packages: Sequence[PackageCard], asked: Sequence[AgentQuestion], now_s: float
+) -> Html:
     """One feature: what it waits for, its phases, its packages, what happened, where the time went."""
     card = view.card
 
@@ -237,6 +240,7 @@ def feature_page(place: str, view: FeatureView, packages: Sequence[PackageCard],
     return join(
         (
             feature_head(view),
+            *(question_box(place, one) for one in asked),
             decision(place, view.now, view.seq, is_working=card.worker is not None),
             tag("section.panel", {"aria-label": "Phases and gates"}, rail(view)),
             tag(
@@ -363,9 +367,36 @@ def _button(place: str, now: StandingView, order: str, *, is_first: bool) -> Htm
     )
 
 
-def decisions_page(waiting: Sequence[tuple[str, StandingView, int]]) -> Html:
+def question_box(place: str, one: AgentQuestion) -> Html:
+    """What an agent asks, with a box for the answer, and a button for each that it offers."""
+    post = {"hx-post": address(place, "answer", one.id), "hx-target": "#notice"}
+    offered = [
+        tag("button", {"type": "button", "hx-vals": json.dumps({"text": option})}, post, option)
+        for option in one.options
+    ]
+    box = f"answer-{one.id}"
+    return tag(
+        "section.decision is-waiting",
+        {"aria-label": f"AgentQuestion {one.id}"},
+        tag("h2", "An agent asks: ", tag("a", {"href": address(place, "job", one.job)}, one.work or one.feature)),
+        tag("p", one.text),
+        tag(
+            "form",
+            post,
+            tag("label", {"for": box}, "Answer"),
+            tag("textarea", {"name": "text", "id": box, "rows": 2, "hx-morph-skip": True}),
+            *offered,
+            tag("button.primary", {"type": "submit"}, "Answer"),
+        ),
+    )
+
+
+def decisions_page(
+    waiting: Sequence[tuple[str, StandingView, int]], asked: Sequence[tuple[str, AgentQuestion]]
+) -> Html:
     """Everything that waits for a person, with its reasons."""
-    boxes = [decision(place, now, seq, is_working=False, with_link=True) for place, now, seq in waiting]
+    boxes = [question_box(place, one) for place, one in asked]
+    boxes += [decision(place, now, seq, is_working=False, with_link=True) for place, now, seq in waiting]
     nothing = tag("p.quiet", "Nothing waits for you.")
     return join((tag("h1", "Decisions"), *boxes, None if boxes else nothing))
 

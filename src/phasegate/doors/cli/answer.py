@@ -1,18 +1,72 @@
-"""`answer parse`: what the parser makes of an agent's answer, for people who write templates or agents."""
+"""`answer QUESTION "..."`: a person's answer to an agent. `answer parse`: what the parser makes of an agent's."""
 
 from __future__ import annotations
 
 import click
 
+from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
-from phasegate.doors.cli.render import read_input, show
+from phasegate.doors.cli.render import Sentence, current_folder, json_option, read_input, show
+from phasegate.engine.project import open_project, opened_store
+from phasegate.engine.questions import answer as answer_question
+from phasegate.errors import ConfigError
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.answer_words import ALLOWED
 
 
-@click.group(cls=Group)
+class AnswerGroup(Group):
+    """A word that is no command of its own is a question: `answer QUESTION "..."`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        is_question = args and args[0] not in self.commands and not args[0].startswith("-")
+        return super().resolve_command(ctx, ["give", *args] if is_question else args)
+
+
+@click.group(cls=AnswerGroup)
 def answer() -> None:
-    """Read an agent's answer."""
+    """Answer the question of an agent; or read an agent's answer.
+
+    \b
+    Examples:
+      phasegate answer 3a6b8c9d "Use the existing table"
+      printf 'All tests pass.\\n<review>PASS</review>\\n' | phasegate answer parse --phase review
+    """
+
+
+@click.command()
+@click.argument("text", type=Sentence())
+@click.option("--option", multiple=True, metavar="TEXT", help="An answer that it offers; several times.")
+@click.option("--no-wait", is_flag=True, help="Do not wait: the answer is for whoever comes next.")
+def ask(text: str, option: tuple[str, ...], no_wait: bool) -> None:
+    """Ask a person, from inside a job. The agent that asks waits for the answer, then decides itself and says so.
+
+    \b
+    Example:
+      phasegate ask "Which table?" --option "the existing one" --option "a new one"
+    """
+    raise ConfigError(
+        "there is no job here to ask for", "agents ask inside their jobs; people answer: phasegate answer"
+    )
+
+
+@answer.command()
+@click.argument("question")
+@click.argument("text", type=Sentence())
+@feature_option
+@json_option
+def give(question: str, text: str, feature: str | None, as_json: bool) -> None:
+    """Answer QUESTION, as `status` lists it. Its agent gets the answer if it still waits, else the next one does.
+
+    \b
+    Example:
+      phasegate answer 3a6b8c9d "Use the existing table"
+    """
+    project = open_project(current_folder())
+    with opened_store(project) as store:
+        found = answer_question(project, store, question, text, project.ordered_at("cli"), feature)
+    show(found, f"{found.feature}: answered {found.id}", as_json)
 
 
 @answer.command()

@@ -21,6 +21,7 @@ from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.feature_view import StandingView, feature_view, standing_view
 from phasegate.engine.job_view import job_view
 from phasegate.engine.project import Project, Store, open_project, opened_store
+from phasegate.engine.questions import answer, find_question
 from phasegate.engine.subject_view import PartKind, find_subject, part_of
 from phasegate.engine.tracing import choose_feature, trace_feature
 from phasegate.engine.views import Reader, feature_named, find_cards, need_reader, open_reader, overview, worker_on
@@ -73,10 +74,11 @@ class StopOf(Arguments, frozen=True):
 
 
 class DecisionOf(Arguments, frozen=True):
-    order: Literal["advance", "retry", "resolve", "back", "escalate", "complete", "cancel"]
+    order: Literal["advance", "retry", "resolve", "back", "escalate", "complete", "cancel", "answer"]
     feature: Slug = ""
     phase: Annotated[str, Meta(max_length=200, description="to go back to")] = ""
-    text: Annotated[str, Meta(max_length=20_000, description="how it was resolved, or why")] = ""
+    text: Annotated[str, Meta(max_length=20_000, description="how it was resolved, why, or the answer")] = ""
+    question: Annotated[str, Meta(max_length=40, description="to answer: its id")] = ""
 
 
 class ArtifactOf(Arguments, frozen=True):
@@ -183,6 +185,7 @@ def _status(given: StatusOf, desk: McpDesk, _question: Question) -> Fields:
         "features": features,
         "left_off": len(cards) - len(features),
         "blockers": seen.blockers[:MOST_ROWS],
+        "questions": [one for one in seen.waiting if one.question][:MOST_ROWS],
         "resting": seen.resting,
         "spent": seen.spent["all"],
         "cursor": reader.head().entries if reader else 0,
@@ -289,6 +292,8 @@ def _decide(given: DecisionOf, desk: McpDesk, question: Question) -> Fields:
     text = given.text.strip()
     if given.order in orders.NEED_TEXT and not text:
         raise ConfigError(f"{given.order} needs a text", "say how it was resolved, or why; it is kept on record")
+    if given.order == "answer":
+        return _answer_question(given, desk, question)
     if given.order == "back" and not given.phase:
         raise ConfigError("back needs a phase", "the tool `status` shows the phases of a feature")
     with desk.opened(given.feature) as (project, store, slug):
@@ -302,6 +307,25 @@ def _decide(given: DecisionOf, desk: McpDesk, question: Question) -> Fields:
                 orders.note(project, store, slug, f"{question.client} asked by MCP for: {command}. {refused.reason}")
             raise StateConflict(f"not done: {refused.reason}", f"a person can order it: {command}")
         return _ordered(given, project, store, slug, _by(project, question), seq)
+
+
+def _answer_question(given: DecisionOf, desk: McpDesk, question: Question) -> Fields:
+    """A person's answer to an agent inside a job: the person confirms it."""
+    project = open_project(desk.folder)
+    with opened_store(project) as store:
+        found = find_question(store, given.question, given.feature or None)
+        command = f"phasegate answer {found.id} {msgspec.json.encode(given.text).decode()} --feature {found.feature}"
+        asked = (
+            f"{question.client} asks to answer a question of an agent.\nquestion: {found.text}\nanswer: {given.text}"
+        )
+        about = (found.feature, "answer", found.id, given.text)
+        if project.config.mcp.decisions == "never":
+            raise StateConflict("decisions by MCP are switched off ([mcp] decisions)", f"a person can: {command}")
+        refused = None if project.config.mcp.decisions == "agent" else question.confirm(asked, about)
+        if refused is not None:
+            raise StateConflict(f"not done: {refused.reason}", f"a person can: {command}")
+        answer(project, store, found.id, given.text, _by(project, question), found.feature)
+        return {"now": _standing(store, found.feature), "then": "the tool `wait`"}
 
 
 def _asked(project: Project, given: DecisionOf, now: StandingView, question: Question, about: object) -> Unasked | None:

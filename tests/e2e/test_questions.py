@@ -1,0 +1,117 @@
+"""An agent asks a person from inside its job; the answer reaches it, or the next one in its place."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from phasegate.engine.project import opened_store
+from phasegate.engine.questions import LONGEST_TEXT, MOST_OPEN, MOST_OPTIONS, ask
+from phasegate.engine.views import ANSWERED, ASKED, open_questions
+from phasegate.errors import ConfigError
+from support.board_client import BoardClient
+from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, implements, make_feature_run
+from support.mcp_client import McpClient, confirms
+
+WHICH = "Which word do you want?"
+PAGE = f"/at/repo/feature/{SLUG}"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FeatureRun:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return make_feature_run(tmp_path)
+
+
+def asks(path: str, *more: str, **asked: object) -> Turn:
+    """An implementer that puts the answer that it gets into its work."""
+    turn = implements("write", path, "", **asked)
+    words = " ".join(f'"{one}"' for one in ("ask", WHICH, *more))
+    turn["steps"][0] = {"run": ["sh", "-c", f'{{ echo \'answer = """\'; phasegate {words}; echo \'"""\'; }} > {path}']}
+    return turn
+
+
+def waiting(run: FeatureRun) -> list[dict[str, object]]:
+    return [one for one in json.loads(run.run("status", "--json").stdout)["waiting"] if one["question"]]
+
+
+def asked_now(run: FeatureRun) -> dict[str, object]:
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        if found := waiting(run):
+            return found[0]
+    raise AssertionError("nobody asked")
+
+
+@pytest.mark.demand("X2.d")
+def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_work(run: FeatureRun) -> None:
+    run.play(asks("bye.py", "--option", "bye", "--option", "so long", package="WP01"), *SCENARIO)
+    assert run.run("run", TYPE, DESCRIPTION, "--detach").returncode == 0
+    one = asked_now(run)
+    assert (one["package"], one["reason"], one["options"]) == ("WP01", WHICH, ["bye", "so long"])
+    said = run.run("status").stdout
+    assert f'phasegate answer {one["question"]} "bye | so long" --feature {SLUG}' in said
+    with BoardClient(run.root) as board:
+        page = board.get(PAGE).text
+        assert (WHICH in page, "so long" in page, WHICH in board.get("/decisions").text) == (True, True, True)
+        assert board.post(f"/at/repo/answer/{one['question']}", text=" ").status == 404
+        assert board.post(f"/at/repo/answer/{one['question']}", text="so long").status == 200
+        assert board.post(f"/at/repo/answer/{one['question']}", text="bye").status == 409  # once
+        assert WHICH not in board.get("/decisions").text
+    run.run("run", "--feature", SLUG)  # refused while the other works
+    while json.loads(run.run("status", "--json").stdout)["workflow"]["standing"] == "working":
+        pass
+    assert "so long" in run.git("show", f"feat/{SLUG}:bye.py")
+    with run.reader() as reader:
+        kinds = [event.kind for event in reader.events(SLUG) if event.kind in (ASKED, ANSWERED)]
+        (answered,) = [event for event in reader.events(SLUG) if event.kind == ANSWERED]
+    assert kinds == [ASKED, ANSWERED]
+    assert json.loads(answered.payload)["by"] == {"person": "Test", "door": "board"}
+
+
+@pytest.mark.demand("X2.d")
+def test_without_an_answer_an_agent_decides_and_a_late_answer_is_in_the_next_prompt(run: FeatureRun) -> None:
+    strays = asks("bye.py", "--no-wait", package="WP01", round=1)
+    strays["steps"].insert(1, {"write": "stray.py", "content": "x = 1\n"})
+    run.play(strays, *SCENARIO)
+    assert run.run("run", TYPE, DESCRIPTION).returncode == 1  # a person is needed for the stray file
+    one = asked_now(run)
+    assert "Decide yourself" in (run.root / f".worktrees/{SLUG}-WP01/bye.py").read_text()
+    with McpClient(run.root, person=confirms) as client:
+        assert client.tool("status")["questions"][0]["question"] == one["question"]
+        client.tool("decide", order="answer", question=str(one["question"]), text="the short one")
+        assert "the short one" in client.asked[0]
+        assert client.tool("status")["questions"] == []
+        assert "was answered before" in client.refusal(
+            "decide", order="answer", question=str(one["question"]), text="x"
+        )
+    assert run.run("answer", str(one["question"]), "another").returncode == 4
+    assert run.run("scope", "allow", "WP01", "stray.py", "--reason", "it may").returncode == 0
+    assert run.run("resolve", "allowed").returncode == 0
+    run.run("run")
+    prompts = [path.read_text() for path in (run.root / ".phasegate/jobs").glob("*/prompt.xml")]
+    late = [text for text in prompts if f"Asked: {WHICH}" in text and "Answered: the short one" in text]
+    assert late, "no later job was told"
+
+
+@pytest.mark.demand("X2.d")
+def test_questions_are_bounded_and_the_command_line_refuses_what_is_none(run: FeatureRun) -> None:
+    run.run("start", TYPE, DESCRIPTION)
+    project = run.project
+    with opened_store(project) as store:
+        refused = {"": (), "x" * (LONGEST_TEXT + 1): (), "y": ("o",) * (MOST_OPTIONS + 1), "z": ("",)}
+        for text, options in refused.items():
+            with pytest.raises(ConfigError):
+                ask(project, store, SLUG, "", "job", text, options)
+        ids = [ask(project, store, SLUG, "", "job", f"what is {n}?", ()) for n in range(MOST_OPEN)]
+        with pytest.raises(ConfigError):
+            ask(project, store, SLUG, "", "job", "one more", ())
+        assert len(open_questions(store, SLUG)) == MOST_OPEN
+    assert run.run("answer", "nothing", "yes").returncode == 2
+    assert run.run("answer", ids[0], " ").returncode == 2
+    assert run.run("answer", ids[0][:7], "yes").returncode == 0
+    assert run.run("answer", ids[0], "no").returncode == 4
+    assert run.run("answer", "parse", "--phase", "review", "/dev/null").returncode == 1  # as before
