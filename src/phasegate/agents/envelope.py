@@ -23,7 +23,7 @@ class EnvelopeConfig(msgspec.Struct, frozen=True):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """The fields in the order of the specification. The last three are there only when the package is split."""
+    """The fields in the order of the specification. The last four are there only where they say something."""
 
     job_id: str
     feature_slug: str
@@ -36,6 +36,7 @@ class Envelope(msgspec.Struct, frozen=True):
     agent_index: int | UnsetType = UNSET
     agent_count: int | UnsetType = UNSET
     assigned_deliverables: tuple[str, ...] | UnsetType = UNSET
+    role: str | UnsetType = UNSET  # plan, challenge, review or archive; left out where it is to implement
 
     def to_json(self) -> bytes:
         """One line of JSON, as a `command` agent reads it from stdin."""
@@ -74,6 +75,7 @@ def make_envelope(
     config: EnvelopeConfig,
     package: EnvelopePackage | None = None,
     share: Share | None = None,
+    role: str = "implement",
 ) -> Envelope:
     """The envelope of one run. Without a package, `wp_id` is null and `wp_sequence` is 0."""
     whole = Envelope(
@@ -85,6 +87,7 @@ def make_envelope(
         context_paths=tuple(_inside(places, path) for path in places.context),
         worktree_path=_inside(places, places.checkout),
         config=config,
+        role=UNSET if role == "implement" else role,
     )
     return whole if share is None else _for_one_of_several(whole, share)
 

@@ -17,6 +17,7 @@ from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.local_desk import local_desk
 from phasegate.engine.notifying import tell_about_package
+from phasegate.engine.package_document import made_whole
 from phasegate.engine.package_steps import PackageSteps
 from phasegate.engine.packages import PackageUnit, PlannedPackage, phase_of_packages, refuse_unready
 from phasegate.engine.project import Project
@@ -112,6 +113,7 @@ def carry_package(
         phase = phase_of_packages(desk.record, package.feature_slug)
         member = member_for(project, "implement", phase, desk.agent)
         settings = member.settings
+        one = made_whole(project, desk.record, one, settings.timeout_s)
         place = Workplace(project, one, max(package.num_agents, settings.num_agents), phase)
         limits = PackageLimits(
             project.config.run.max_review_cycles, settings.max_retries, place.count, losses=MOST_LOSSES

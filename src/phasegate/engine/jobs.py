@@ -259,7 +259,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
         assigned.rounds,
     )
     of_package = EnvelopePackage(package.work_package_id, package.sequence) if package else None
-    envelope = make_envelope(assigned.job, assigned.feature, places, config, of_package, assigned.share)
+    envelope = make_envelope(assigned.job, assigned.feature, places, config, of_package, assigned.share, assigned.phase)
     agent = AgentConfig(
         assigned.agent,
         settings.command,

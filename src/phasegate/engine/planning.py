@@ -9,15 +9,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.engine.check_plan import plans_for
 from phasegate.engine.feature_branch import Branch
+from phasegate.engine.package_document import plan_around
 from phasegate.engine.packages import PlannedPackage, plan_loaded, planned_in
 from phasegate.engine.project import Project
+from phasegate.engine.staffing import member_for
 from phasegate.engine.steps import Did, Known
 from phasegate.engine.validation import profile_of
 from phasegate.errors import ConfigError
-from phasegate.prompts.front_matter import read_document, read_yaml
-from phasegate.prompts.package_writer import PackagePlan, write
+from phasegate.prompts.front_matter import read_yaml
+from phasegate.prompts.package_writer import write
 from phasegate.prompts.shipped_words import note
 from phasegate.rules.dependencies import plan_problems
 from phasegate.rules.feature_events import Happened, Planned
@@ -25,14 +26,11 @@ from phasegate.rules.feature_state import Feature
 from phasegate.rules.phase import TASKS, Work
 from phasegate.rules.planning import plan_packages, read_guidance
 from phasegate.rules.profile import Profile
-from phasegate.rules.spec_annotations import read_spec
 from phasegate.rules.tasks import TaskList, parse
 from phasegate.rules.work_package import Deliverables, WorkPackage
 from phasegate.rules.workflow import gate_name
-from phasegate.rules.yaml_nodes import Malformed
 from phasegate.workspace.commit_log import blobs_of
 
-DOCUMENTS = ("spec.md", "plan.md", "architecture.md", "test-strategy.md")
 _MOST_PROBLEMS = 20
 
 
@@ -157,16 +155,13 @@ class Plans(NamedTuple):
 
     def _texts(self, packages: Iterable[WorkPackage], texts: Mapping[str, str]) -> dict[str, str]:
         packages = list(packages)
-        profile = self._profile()
-        plan = PackagePlan(
+        whole = WorkPackage(work_package_id="feature", title="", feature_slug=self.branch.slug, file_scope=())
+        plan = plan_around(self.branch, whole, self.branch.head(), texts)
+        plan = msgspec.structs.replace(
+            plan,
             created=self.known.begun,
-            base_branch=self.branch.name,
-            commands=self._commands(),
-            requirement_texts=requirement_texts(texts.get("spec.md", "")),
-            documents=tuple(name for name in DOCUMENTS if name in texts),
             package_ids=tuple(package.work_package_id for package in packages),
-            profile=profile,
-            review_cycles=self.project.config.run.max_review_cycles,
+            timeout_s=int(member_for(self.project, "implement", self.feature.phase.key).settings.timeout_s),
         )
         return {package.work_package_id: write(package, plan) for package in packages}
 
@@ -181,18 +176,6 @@ class Plans(NamedTuple):
     def _profile(self) -> Profile | None:
         paths = blobs_of(self.project.repository, self.branch.head())
         return profile_of(self.project, "", (path for path in paths if "/" not in path))
-
-    def _commands(self) -> dict[str, str]:
-        """The commands that our own checks will run, for the agent to try first."""
-        whole = WorkPackage(work_package_id="feature", title="", feature_slug=self.branch.slug, file_scope=())
-        head = self.branch.head()
-        plans = [one.plan for one in plans_for(self.project, whole, head, head)]
-        return {
-            f"{name} in {plan.root}" if plan.root else name: line
-            for plan in plans
-            for name, line in plan.commands.items()
-            if line
-        }
 
 
 def _without_numbers(document: str) -> str:
@@ -222,15 +205,6 @@ def task_problems(tasks: TaskList) -> tuple[str, ...]:
     if not tasks.tasks and not tasks.findings:
         return (f"{TASKS} holds no task",)
     return tuple(f"{TASKS}, line {found.line}: {found.message}" for found in tasks.findings[:_MOST_PROBLEMS])
-
-
-def requirement_texts(spec: str) -> dict[str, str]:
-    """What the specification says about each requirement."""
-    try:
-        body = read_document(spec).body
-    except Malformed:
-        return {}
-    return {one.id: one.text for one in read_spec(body).requirements}
 
 
 def _as_event(packages: Mapping[str, PlannedPackage]) -> Planned:

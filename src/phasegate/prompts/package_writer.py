@@ -6,7 +6,7 @@ No words are made here: they are in `work_package/WP.md`, `work_package/lines.to
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from shlex import quote
@@ -15,7 +15,7 @@ from tomllib import loads
 import msgspec
 import yaml
 
-from phasegate.rules.document_lines import squeeze
+from phasegate.rules.document_lines import lines_of, squeeze
 from phasegate.rules.package_fields import write_fields
 from phasegate.rules.profile import Profile
 from phasegate.rules.template import fill_all
@@ -236,11 +236,66 @@ def _profile(plan: PackagePlan) -> str:
             "TITLE": profile.title,
             "LAYOUT": (plan.layout or profile.layout).strip("\n").replace("```", "'''"),
             "CONSTRAINTS": "\n".join(f"- {fill_all(line, names)}" for line in profile.constraints),
-            "COMMANDS": "\n".join(fill_all(line, names) for line in profile.reference_commands),
+            "COMMANDS": "\n".join(
+                _language_commands(plan, (fill_all(one, names) for one in profile.reference_commands))
+            ),
             "STYLE": "\n".join(f"- {line}" for line in profile.style),
         },
     )
     return f"{filled}\n"
+
+
+def _language_commands(plan: PackagePlan, known: Iterable[str]) -> Iterator[str]:
+    """The commands that will really be run, then those of the profile that use the same tools. All of them without."""
+    own = [line for line in plan.commands.values() if line]
+    words = {word for line in own for word in line.replace("/", " ").split()}
+    for name, line in plan.commands.items():
+        if line:
+            yield f"{line} {_words().say('command_' + name.partition(' ')[0])}"
+    for line in known:
+        command = line.partition(" # ")[0]
+        if command not in own and (not own or _tool(command) in words):
+            yield line
+
+
+def _tool(command: str) -> str:
+    """The program that a command is about: `pytest` of `python -m pytest -q`, `lint` of `npm run lint`."""
+    words = command.split()
+    return words[2] if words[:2] in (["python", "-m"], ["npm", "run"]) else words[0]
+
+
+def is_whole(document: str) -> bool:
+    """Whether a document has every section that agents rely on."""
+    there = [_heading(line.text) for line in lines_of(document) if line.fence is None and line.text.startswith("## ")]
+    wanted = _sections(_shipped("work_package/WP.md").replace("{{PROFILE}}", ""))
+    return all(any(_is_same(title, own) for own in there) for title, _ in wanted)
+
+
+def complete(document: str, package: WorkPackage, plan: PackagePlan) -> str:
+    """A document that somebody else wrote, with the sections that it lacks behind its own text, kept to the letter."""
+    there = [_heading(line.text) for line in lines_of(document) if line.fence is None and line.text.startswith("## ")]
+    lacking = [
+        text for title, text in _sections(_body(package, plan)) if not any(_is_same(title, own) for own in there)
+    ]
+    if not lacking:
+        return document
+    return f"{document.rstrip(chr(10))}\n\n{''.join(lacking)}".rstrip("\n") + "\n"
+
+
+def _sections(body: str) -> Iterator[tuple[str, str]]:
+    """The sections of a body, each with its title."""
+    lines = body.splitlines(keepends=True)
+    starts = [one.number - 1 for one in lines_of(body) if one.fence is None and one.text.startswith("## ")]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        yield _heading(lines[start]), "".join(lines[start:end])
+
+
+def _heading(line: str) -> str:
+    return squeeze(line.strip().lstrip("#").partition("(")[0]).casefold()
+
+
+def _is_same(title: str, own: str) -> bool:
+    return bool(own) and (title.startswith(own) or own.startswith(title))
 
 
 def _coordination(package: WorkPackage) -> str:
