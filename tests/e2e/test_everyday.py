@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,3 +145,20 @@ def test_an_ascii_terminal_never_gets_a_traceback(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr, (command, done.stderr)
     assert "Gr\\xfc\\xdfe" in project.command("status", env=ASCII).stdout
     assert why in project.command("status").stdout, "the control: what is recorded is whole"
+
+
+@pytest.mark.long
+def test_a_kept_demo_verifies_afterwards_as_it_says(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "phasegate", "demo", "--keep", str(tmp_path / "kept")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done
+    assert "linked worktree" not in done.stderr
+    look_around = done.stdout.rpartition("To look around: ")[2].strip()
+    verify = f'{look_around} && "{sys.executable}" -m phasegate audit verify'
+    verified = subprocess.run(["sh", "-c", verify], capture_output=True, text=True, timeout=60)
+    assert (verified.returncode, verified.stdout.startswith("verified: ")) == (0, True), verified
