@@ -126,6 +126,19 @@ def test_the_configuration_says_who_may_decide_and_no_agent_ends_a_feature(
         assert client.tool("status", feature=SLUG)["now"]["stage"] == stage
 
 
+@pytest.mark.demand("W4.k", "W4.j", "X2.a")
+def test_a_person_takes_a_feature_back_through_the_server_too(run: FeatureRun) -> None:
+    run.play(*SCENARIO)
+    run.run("run", TYPE, DESCRIPTION)
+    with McpClient(run.root, person=confirms) as client:
+        now = client.tool("decide", order="back", phase="requirements", text="be polite", feature="001")["now"]
+        assert (now["phase"], now["stage"]) == ("01-requirements", "working")
+        assert "take the feature back to an earlier phase, requirements" in client.asked[0]
+        assert "on record: be polite" in client.asked[0]
+        run.run("start", TYPE, "Another")
+        assert f"several features are in work\nhint: choose with --feature: {SLUG}" in client.refusal("run")
+
+
 @pytest.mark.demand("X2.a")
 def test_a_cancelled_wait_ends_and_a_client_that_goes_leaves_the_run_alone(run: FeatureRun) -> None:
     run.play(SLOW)
