@@ -222,6 +222,22 @@ def ask_as_the_person(folder: Path, *arguments: str) -> Finished:
     return run([git_program(), *_OPTIONS, *arguments], cwd=folder, env=environment)
 
 
+def run_as_the_person(
+    folder: Path, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
+) -> Finished:
+    """As `ask_as_the_person`, with their settings for signing and hooks too: their program may be started."""
+    theirs = {name: os.environ[name] for name in (*_OF_THE_PERSON, *_OF_SIGNING) if name in os.environ}
+    environment = {**_ENVIRONMENT, "PATH": _path(), **theirs, **(env or {})}
+    for name in ("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL"):
+        if name not in os.environ:
+            del environment[name]
+    named = ((name, value) for name, value in _SETTINGS.items() if name not in _OF_COMMITS)
+    options = [part for name, value in named for part in ("-c", f"{name}={value}")]
+    return run([git_program(), *options, *arguments], cwd=folder, env=environment, stdin=stdin)
+
+
+_OF_SIGNING = ("GNUPGHOME", "GPG_TTY", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY")
+_OF_COMMITS = ("commit.gpgSign", "gpg.program", "core.hooksPath")
 _NAMES = ("_AUTHOR_NAME", "_AUTHOR_EMAIL", "_COMMITTER_NAME", "_COMMITTER_EMAIL")
 
 

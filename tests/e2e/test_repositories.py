@@ -186,3 +186,50 @@ def test_a_submodule_that_is_not_here_and_files_of_lfs_are_named(tmp_path: Path)
     )
     assert "files of Git LFS are pointers for agents and checks, not their contents: *.bin" in shown.stdout
     assert shown.code in (0, 1)
+
+
+@pytest.mark.demand("R7.f")
+@pytest.mark.parametrize("kind", ["shallow", "sparse"])
+def test_a_shallow_and_a_sparse_clone_can_be_worked_in(tmp_path: Path, kind: str) -> None:
+    project = make_project(tmp_path)
+    project.git("commit", "-q", "--allow-empty", "-m", "Two")
+    if kind == "shallow":
+        folder = tmp_path / "shallow"
+        project.git("clone", "-q", "--depth=1", f"file://{project.root}", str(folder))
+        other = project._replace(root=folder)
+        assert other.command("plan", "load", f"kitty-specs/{SLUG}").code == 0
+        ready(other)
+    else:
+        other = cloned(project, "sparse")
+        other.git("sparse-checkout", "set", "kitty-specs")
+        assert not (other.root / "src").exists()
+    report = other.dispatch()
+    assert report.state is State.DONE, report.reason
+    assert FORM in other.files_of(FEATURE)
+    assert other.git("status", "--porcelain") == ""
+
+
+@pytest.mark.demand("R7.f")
+def test_line_ends_stay_as_they_are_whatever_the_person_s_settings_say(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.git("config", "core.autocrlf", "true")
+    text = "one\r\ntwo\r\n"
+    project.play(
+        {**implements(FORM), "steps": [{"write": FORM, "content": text}, *implements(FORM)["steps"][1:]]}, approves()
+    )
+    report = project.dispatch()
+    assert report.state is State.DONE, report.reason
+    shown = subprocess.run(["git", "show", f"{FEATURE}:{FORM}"], cwd=project.root, capture_output=True, check=True)
+    assert shown.stdout == text.encode()
+
+
+@pytest.mark.demand("R7.f")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+def test_a_repository_of_another_user_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    for path in (project.root, project.root / ".git"):
+        os.chown(path, 12345, 12345)
+    done = project.command("check", env={"HOME": str(tmp_path)})
+    assert done.code == 2, done
+    assert "it belongs to another user" in done.stderr
+    assert f"safe.directory {project.root}" in done.stderr

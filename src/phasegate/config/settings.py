@@ -52,6 +52,13 @@ class FinalReview(StrEnum):
     DELTA = "delta"  # what changed since the review before is enough
 
 
+class CommitHooks(StrEnum):
+    """What the repository's own commit hooks mean for the merge into the base. They are never run on our commits."""
+
+    SKIP = "skip"
+    STOP = "stop"  # a person merges by hand
+
+
 class Decisions(StrEnum):
     """Who may decide through the MCP server."""
 
@@ -90,6 +97,7 @@ class Run(Settings, frozen=True):
     sandbox: Sandbox = Sandbox.AUTO
     deliver_feature_folder: bool = True
     question_wait_s: Seconds = 300  # how long an agent waits for the answer to what it asks
+    commit_hooks: CommitHooks = CommitHooks.SKIP
     tool_litter: tuple[Text, ...] = LITTER  # a profile knows more
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from phasegate.checks.evidence import Evidence
 from phasegate.checks.excerpt import listed
-from phasegate.config.settings import MOST_ATTEMPTS
+from phasegate.config.settings import MOST_ATTEMPTS, CommitHooks
 from phasegate.engine.briefing import CHANGELOG
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.job_notes import JobNotes
@@ -21,11 +21,13 @@ from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, drop_branch, remove_checkout
 from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
 from phasegate.workspace.person_checkout import Obstacle
+from phasegate.workspace.person_wishes import Unsigned, commit_hooks, signed
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_refs
 
 _TRIES = 20
+_UNSIGNED = "unlock the key, or fix gpg.format, user.signingkey and gpg.program, then resolve: the merge is tried again"
 MOST_AGENTS = 64
 
 
@@ -35,6 +37,11 @@ def merge_feature(project: Project, feature: Feature, notes: JobNotes) -> Merged
     Only the archive may have come after the commit that the last reviewer saw.
     """
     branch, base = Branch(project, feature.workflow.feature), feature.base
+    if project.config.run.commit_hooks is CommitHooks.STOP and (hooks := commit_hooks(project.repository)):
+        return NotMerged(
+            f"commits here go through hooks ({', '.join(hooks)}), and they are not run on ours",
+            f'merge {branch.name} into {base} by hand, or set commit_hooks = "skip" in [run]; then resolve',
+        )
     title = f"{branch.slug}: {' '.join(feature.description.split()) or feature.workflow.type}"
     if not project.config.run.deliver_feature_folder:
         gone = {f"{branch.folder}/{name}": None for name in branch.files()}
@@ -64,6 +71,12 @@ def _try_to_merge(branch: Branch, base: str, title: str, judged: str, notes: Job
     notes.checks(evidence, made.commit, project.papers.put(describe(evidence).encode()))
     if evidence.failures:
         return NotMerged(_failed(branch, base, evidence), f"fix {branch.name}, then resolve")
+    made_so = signed(repository, made, message, project.signature())
+    if isinstance(made_so, Unsigned):
+        return NotMerged(
+            f"your commits are to be signed (commit.gpgsign), and signing failed: {made_so.reason}", _UNSIGNED
+        )
+    made = made_so
     finished = finish_merge(repository, made)
     if isinstance(finished, AlreadyMerged):
         notes.merged(made.commit, message)
@@ -138,3 +151,9 @@ def feature_branches(project: Project, slug: str, works: Iterable[str]) -> list[
     names = [*tries, *(f"feat/{slug}-{work}" for work in works), f"feat/{slug}"]
     refs = read_refs(project.repository, *(BRANCHES + name for name in names))
     return [name for name in names if BRANCHES + name in refs]
+
+
+def skipped_hooks(project: Project) -> tuple[str, ...]:
+    """What a person is told where their hooks would run at a commit, and do not at ours."""
+    hooks = commit_hooks(project.repository)
+    return (f"not run on this merge: your hooks {', '.join(hooks)} ([run] commit_hooks)",) if hooks else ()

@@ -7,7 +7,7 @@ import msgspec
 from phasegate.checks.excerpt import listed
 from phasegate.engine.briefing import WRITERS, brief_phase, write_scope
 from phasegate.engine.claims import said_last
-from phasegate.engine.closing import merge_feature, tidy
+from phasegate.engine.closing import merge_feature, skipped_hooks, tidy
 from phasegate.engine.document_harvest import take_documents
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.harvesting import Left
@@ -24,7 +24,16 @@ from phasegate.engine.workplace import STATE_FOLDER, copy_for_review, expect_sav
 from phasegate.prompts.shipped_words import report
 from phasegate.record.rows import Event, Package
 from phasegate.rules.document_lines import squeeze
-from phasegate.rules.feature_events import GateChecked, Happened, JobEnded, JobStarted, Reported, Strayed, Written
+from phasegate.rules.feature_events import (
+    GateChecked,
+    Happened,
+    JobEnded,
+    JobStarted,
+    Merged,
+    Reported,
+    Strayed,
+    Written,
+)
 from phasegate.rules.feature_state import ROLES, Feature, Step, told
 from phasegate.rules.package_run import End
 from phasegate.rules.phase import TASKS, Work
@@ -63,7 +72,9 @@ class PhaseSteps:
                 return Did((self.at_the_gate(feature),))
             case Step.MERGE:
                 notes = JobNotes(self._project, known.workers)
-                return Did((merge_feature(self._project, feature, notes),), trail=notes.all)
+                merged = merge_feature(self._project, feature, notes)
+                skipped = skipped_hooks(self._project) if isinstance(merged, Merged) else ()
+                return Did((merged,), notices=skipped, trail=notes.all)
             case Step.PUBLISH | Step.AWAIT | Step.TIDY if feature.pull or feature.todo[0] is Step.PUBLISH:
                 return self._at_forge(feature, known)
             case Step.TIDY:

@@ -12,7 +12,7 @@ from phasegate.cage.stopping import Stop
 from phasegate.config import Config, load
 from phasegate.engine.local_ports import FilePapers, LocalRefs, SystemClock
 from phasegate.engine.ports import Clock, Papers, Refs, stamp
-from phasegate.record.location import Location, locate
+from phasegate.record.location import Location, locate, standing_git_dir
 from phasegate.record.recovery import recover
 from phasegate.record.store import Store as Store  # doors name the type
 from phasegate.record.store import open_store
@@ -35,6 +35,7 @@ class Project(NamedTuple):
     activities: MutableMapping[str, Activity]  # of the jobs that run now, by id; the latest is last
     commands: MutableMapping[str, RunningCommand]  # of our checks, that run now
     clock: Clock = SystemClock()
+    standing: Path | None = None  # the git directory of the linked worktree that the person is in
 
     @property
     def jobs(self) -> Path:
@@ -67,7 +68,8 @@ def open_project(start: Path, flags: Mapping[str, str] | None = None) -> Project
     config = load(location.root, os.environ, flags).config
     repository = open_repository(location.root)
     papers = FilePapers(location.folder)
-    return Project(location.root, repository, location, config, Stop(), LocalRefs(repository), papers, {}, {})
+    refs, standing = LocalRefs(repository), standing_git_dir(start)
+    return Project(location.root, repository, location, config, Stop(), refs, papers, {}, {}, standing=standing)
 
 
 @contextmanager

@@ -189,7 +189,7 @@ def copy_for_review(project: Project, name: str, commit: str) -> Path:
 
 def current_branch(project: Project) -> str:
     """The branch that the person has checked out: the base of a new feature."""
-    head = (project.repository.git_dir / "HEAD").read_text(encoding="utf-8").strip()
+    head = ((project.standing or project.repository.git_dir) / "HEAD").read_text(encoding="utf-8").strip()
     if not head.startswith("ref: " + BRANCHES):
         raise StateConflict("HEAD is detached", "check out the branch that the feature is to be based on")
     branch = head.removeprefix("ref: " + BRANCHES)

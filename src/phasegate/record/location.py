@@ -65,6 +65,17 @@ def find_root(start: Path) -> Path:
     raise ConfigError(f"{start} is in no git repository", "change into a repository, or make one: git init")
 
 
+def standing_git_dir(start: Path) -> Path | None:
+    """The git directory of the linked worktree that a person stands in; None in the main one or a checkout."""
+    start = Path(os.path.realpath(start))
+    folder = next((one for one in (start, *start.parents) if os.path.lexists(one / ".git")), None)
+    if folder is None or folder.parent.name == ".worktrees" or not (folder / ".git").is_file():
+        return None
+    text = (folder / ".git").read_text(encoding="utf-8", errors="surrogateescape")
+    own = folder / text.removeprefix("gitdir:").strip()
+    return own if (own / "commondir").is_file() and (own / "HEAD").is_file() else None
+
+
 def main_tree(start: Path) -> Path:
     """The main working tree around a folder, whose settings hold; outside of a repository the folder itself."""
     inside = any(os.path.lexists(folder / ".git") for folder in (start, *start.parents))

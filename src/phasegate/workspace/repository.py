@@ -60,9 +60,11 @@ def open_repository(folder: Path) -> Repository:
     lines = os.fsdecode(said.stdout).splitlines()
     if not said.ok or len(lines) != len(wanted):
         reason = said.stderr.decode(errors="replace").strip() or "its path holds a line break"
-        raise ConfigError(
-            f"{folder} is not a repository to work in: {reason}", "change into a repository, or make one: git init"
-        )
+        hint = "change into a repository, or make one: git init"
+        if "dubious ownership" in reason:
+            reason = "it belongs to another user, so git refuses it (dubious ownership)"
+            hint = f"if you trust it: git config --global --add safe.directory {folder}"
+        raise ConfigError(f"{folder} is not a repository to work in: {reason}", hint)
     if not all(line.isprintable() for line in lines):
         raise ConfigError(f"{folder!a}: its path is not plain text", "agents are told it: move the repository")
     return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])
