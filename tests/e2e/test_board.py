@@ -192,6 +192,36 @@ def test_the_stream_tells_that_a_feature_moved_and_a_log_of_any_size_opens_at_it
         assert ("line 0 " in before, "Show what was before" in before, "every 1s" in last) == (True, False, False)
 
 
+@pytest.mark.demand("X2.e")
+def test_a_report_is_one_page_with_all_of_a_feature_and_runs_nothing(run: FeatureRun) -> None:
+    run.play(*SCENARIO)
+    assert run.run("run", TYPE, f"{DESCRIPTION} {PAYLOADS[0]}", "--merge").returncode == 0
+    slug = "001-say-bye-script-alert-1"
+    missing = run.run("report", "nothing")
+    assert (missing.returncode, "nothing.html" in [path.name for path in run.root.iterdir()]) == (2, False)
+    assert run.run("report", slug, "-o", "no/such/folder.html").returncode == 3
+    out = run.folder / "report.html"
+    assert run.run("report", slug, "-o", str(out)).returncode == 0
+    page = Markup(out.read_text())
+    for part in (
+        "FR-BYE-001",
+        "WP01: Do it",
+        "merged into main at",
+        "GATE-08",
+        "Started",
+        "cli",
+        "Verified: ",
+        PAYLOADS[0],
+    ):
+        assert part in page.text, part
+    allowed = ("style", "meta http-equiv")
+    assert [one for one in page.trouble if not one.startswith(allowed)] == []
+    assert "<script" not in out.read_text()
+    assert "http://" not in out.read_text()
+    data = json.loads(run.run("report", slug, "--json").stdout)
+    assert (data["requirements"][0]["id"], data["audit"]["ok"]) == ("FR-BYE-001", True)
+
+
 def test_without_the_extra_it_says_what_to_install(run: FeatureRun) -> None:
     code = "import sys; sys.modules['uvicorn'] = None; sys.argv = ['x', 'board']\n"
     code += "from phasegate.__main__ import main\nsys.exit(main())"

@@ -279,7 +279,7 @@ def _change(board: Board, request: Request) -> Response:
         else tag("p", "The path is not protected: any change to it would be allowed.")
     )
     seen = tag("input", {"type": "hidden", "name": "seen", "value": shown.content})
-    return HTMLResponse(join((said, seen)))
+    return HTMLResponse(join(said, seen))
 
 
 def _job(board: Board, request: Request) -> Response:
@@ -296,7 +296,7 @@ def _log(board: Board, request: Request) -> Response:
     start, before = (_number(request, key, -1) for key in ("from", "before"))
     if before >= 0:
         page = log_page(project, view, before=before)
-        return HTMLResponse(join((pages.earlier_log(place, name, page), tag("pre", page.text))))
+        return HTMLResponse(join(pages.earlier_log(place, name, page), tag("pre", page.text)))
     page = log_page(project, view, None if start < 0 else start)
     if start >= 0 and page.end == start and not page.is_over:
         return Response(status_code=204)  # nothing new: who asks goes on asking

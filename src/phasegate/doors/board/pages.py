@@ -152,15 +152,13 @@ def overview_page(tiles: Mapping[str, Sequence[FeatureTile]], problems: Mapping[
     more = len(groups["Ended"]) > page * MOST_TILES
     waiting = tag("b", f"{len(groups['Waiting for you'])} waiting for you")
     return join(
-        (
-            tag("h1", "Features"),
-            tag("p.quiet", f"{len(every)} on record, ", waiting),
-            *(tag("p.notice is-bad", f"{place}: {why}") for place, why in problems.items()),
-            *parts,
-            tag("p.quiet", "Nothing has been started yet.") if not every else None,
-            tag("p", tag("a", {"href": f"/?page={page + 1}"}, "older ones")) if more else None,
-            _starting([*tiles]),
-        )
+        tag("h1", "Features"),
+        tag("p.quiet", f"{len(every)} on record, ", waiting),
+        *(tag("p.notice is-bad", f"{place}: {why}") for place, why in problems.items()),
+        *parts,
+        tag("p.quiet", "Nothing has been started yet.") if not every else None,
+        tag("p", tag("a", {"href": f"/?page={page + 1}"}, "older ones")) if more else None,
+        _starting([*tiles]),
     )
 
 
@@ -238,26 +236,24 @@ def feature_page(
     ]
     no_packages = tag("p.quiet", "The plan has no work packages yet.")
     return join(
-        (
-            feature_head(view),
-            *(question_box(place, one) for one in asked),
-            decision(place, view.now, view.seq, is_working=card.worker is not None),
-            tag("section.panel", {"aria-label": "Phases and gates"}, rail(view)),
-            tag(
-                "div.halves",
-                panel(
-                    "Work packages",
-                    graph(packages, to_package) if packages else no_packages,
-                    beside="what waits for what",
-                ),
-                panel("What happened", happened, beside=f"{view.seq} entries, chained"),
-            ),
+        feature_head(view),
+        *(question_box(place, one) for one in asked),
+        decision(place, view.now, view.seq, is_working=card.worker is not None),
+        tag("section.panel", {"aria-label": "Phases and gates"}, rail(view)),
+        tag(
+            "div.halves",
             panel(
-                "Where the time went",
-                tag("p.legend", f"agents worked {share:.0%} of it", *legend, tag("span.key between", "our checks")),
-                gantt(feature_rows(view, to_package), now_s, lambda job: address(place, "job", job)),
+                "Work packages",
+                graph(packages, to_package) if packages else no_packages,
+                beside="what waits for what",
             ),
-        )
+            panel("What happened", happened, beside=f"{view.seq} entries, chained"),
+        ),
+        panel(
+            "Where the time went",
+            tag("p.legend", f"agents worked {share:.0%} of it", *legend, tag("span.key between", "our checks")),
+            gantt(feature_rows(view, to_package), now_s, lambda job: address(place, "job", job)),
+        ),
     )
 
 
@@ -276,7 +272,7 @@ def feature_head(view: FeatureView) -> Html:
         "tokens": f"{view.spent.tokens:,}".replace(",", " ") if view.spent.tokens else "–",
         "cost": money(view.spent.cost_usd),
     }
-    where = whereabouts(card.type, card.stage, card.base, card.merged) or join(("into ", tag("code", card.base)))
+    where = whereabouts(card.type, card.stage, card.base, card.merged) or join("into ", tag("code", card.base))
     facts = [tag("div", tag("dt", name), tag("dd", value)) for name, value in numbers.items()]
     begun = view.bars[0].started if view.bars else ""
     title = tag(
@@ -323,10 +319,8 @@ def decision(place: str, now: StandingView, seq: int, *, is_working: bool, with_
     )
     box = f"said-{now.feature}"
     reason = join(
-        (
-            tag("label", {"for": box}, "Reason, kept on record"),
-            tag("textarea", {"name": "text", "id": box, "rows": 2, "hx-morph-skip": True}),
-        )
+        tag("label", {"for": box}, "Reason, kept on record"),
+        tag("textarea", {"name": "text", "id": box, "rows": 2, "hx-morph-skip": True}),
     )
     buttons = [_button(place, now, order, is_first=at == 0) for at, order in enumerate(orders)]
     if "back" in orders:
@@ -398,7 +392,7 @@ def decisions_page(
     boxes = [question_box(place, one) for place, one in asked]
     boxes += [decision(place, now, seq, is_working=False, with_link=True) for place, now, seq in waiting]
     nothing = tag("p.quiet", "Nothing waits for you.")
-    return join((tag("h1", "Decisions"), *boxes, None if boxes else nothing))
+    return join(tag("h1", "Decisions"), *boxes, None if boxes else nothing)
 
 
 # --- a package, a job ------------------------------------------------------------------------------------------------
@@ -424,20 +418,14 @@ def package_page(place: str, card: PackageCard, document: str) -> Html:
     )
     blocked = tag("p.notice is-bad", card.reason, " ", card.remediation) if card.reason else None
     return join(
-        (
-            tag("p.mono quiet", tag("a", {"href": address(place, "feature", card.feature)}, card.feature)),
-            tag("h1", f"{card.id} {card.title}"),
-            tag("p.quiet", pill(card.standing), f" {card.state} · round {card.round} · ", money(card.spent.cost_usd)),
-            blocked,
-            panel("Agents", jobs_table(place, card.jobs or ())),
-            panel("Change and evidence", *(_part(f"{base}/part/{part}", part) for part in ("diff", "evidence"))),
-            panel(
-                "Allow another path", tag("p.quiet", "A protected path is allowed as it is now, and no further."), scope
-            ),
-            panel(
-                "Plan", tag("details", {"hx-morph-skip": True}, tag("summary", "Show the plan"), tag("pre", document))
-            ),
-        )
+        tag("p.mono quiet", tag("a", {"href": address(place, "feature", card.feature)}, card.feature)),
+        tag("h1", f"{card.id} {card.title}"),
+        tag("p.quiet", pill(card.standing), f" {card.state} · round {card.round} · ", money(card.spent.cost_usd)),
+        blocked,
+        panel("Agents", jobs_table(place, card.jobs or ())),
+        panel("Change and evidence", *(_part(f"{base}/part/{part}", part) for part in ("diff", "evidence"))),
+        panel("Allow another path", tag("p.quiet", "A protected path is allowed as it is now, and no further."), scope),
+        panel("Plan", tag("details", {"hx-morph-skip": True}, tag("summary", "Show the plan"), tag("pre", document))),
     )
 
 
@@ -490,31 +478,29 @@ def job_page(place: str, view: JobView) -> Html:
     about = " · ".join((row.wp or row.workflow_phase, f"round {row.round}")) if row else ""
     up = address(place, "feature", view.feature, *((row.wp,) if row and row.wp else ()))
     return join(
-        (
-            tag("p.mono quiet", tag("a", {"href": up}, view.feature), f" · {view.job}"),
-            tag("div.head", tag("div", tag("h1", title), tag("p.quiet", about)), tag("dl.numbers", *facts)),
-            panel(
-                "Output",
-                tag(
-                    "div",
-                    {
-                        "class": "log",
-                        "id": "log",
-                        "tabindex": 0,
-                        "role": "log",
-                        "aria-label": "Output",
-                        "hx-get": f"{base}/log",
-                        "hx-trigger": "load",
-                        "hx-morph-skip": True,
-                    },
-                ),
+        tag("p.mono quiet", tag("a", {"href": up}, view.feature), f" · {view.job}"),
+        tag("div.head", tag("div", tag("h1", title), tag("p.quiet", about)), tag("dl.numbers", *facts)),
+        panel(
+            "Output",
+            tag(
+                "div",
+                {
+                    "class": "log",
+                    "id": "log",
+                    "tabindex": 0,
+                    "role": "log",
+                    "aria-label": "Output",
+                    "hx-get": f"{base}/log",
+                    "hx-trigger": "load",
+                    "hx-morph-skip": True,
+                },
             ),
-            panel(
-                "Prompt, diff and answer",
-                *(_part(f"{base}/part/{part}", part) for part in ("prompt", "diff", "answer")),
-            ),
-            evidence,
-        )
+        ),
+        panel(
+            "Prompt, diff and answer",
+            *(_part(f"{base}/part/{part}", part) for part in ("prompt", "diff", "answer")),
+        ),
+        evidence,
     )
 
 
@@ -559,7 +545,7 @@ def log_part(place: str, job: str, page: LogPage) -> Html:
     """What came since the last time, and who asks for more; the first part also leads to what was before it."""
     base = address(place, "job", job, "log")
     more = {"hx-get": f"{base}?from={page.end}", "hx-trigger": "every 1s", "hx-swap": "outerHTML"}
-    return join((tag("pre", page.text) if page.text else None, None if page.is_over else tag("span.quiet", more, "…")))
+    return join(tag("pre", page.text) if page.text else None, None if page.is_over else tag("span.quiet", more, "…"))
 
 
 def log_start(place: str, job: str, page: LogPage) -> Html:
@@ -644,16 +630,14 @@ def audit_page(place: str, places: Sequence[str], entries: Sequence[Recorded], f
     ]
     verify = {"class": "primary", "type": "button", "hx-post": address(place, "verify"), "hx-target": "#verified"}
     return join(
-        (
-            tag("div.head", tag("h1", "Audit"), tag("button", verify, "Verify now")),
-            tag("div", {"id": "verified", "role": "status", "hx-morph-skip": True}),
-            tag("p", *others) if len(places) > 1 else None,
-            panel(
-                f"Entries of {feature}" if feature else "Entries",
-                table(("entry", "when", "feature", "kind", "what"), rows, "Nothing is recorded yet."),
-                older,
-            ),
-        )
+        tag("div.head", tag("h1", "Audit"), tag("button", verify, "Verify now")),
+        tag("div", {"id": "verified", "role": "status", "hx-morph-skip": True}),
+        tag("p", *others) if len(places) > 1 else None,
+        panel(
+            f"Entries of {feature}" if feature else "Entries",
+            table(("entry", "when", "feature", "kind", "what"), rows, "Nothing is recorded yet."),
+            older,
+        ),
     )
 
 

@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "package": ("package", "package", "List the work packages of a feature, or show one."),
     "plan": ("plan", "plan", "Load a feature's work packages, and show how they depend on each other."),
     "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
+    "report": ("report", "report", "Write one page about a feature, to keep beside its merge."),
     "resolve": ("workflow", "resolve", "Say how a blocker was resolved."),
     "retry": ("workflow", "retry", "Start another round of the phase after a failed gate."),
     "run": ("running", "run", "Start a workflow, or continue one, until it needs you."),
@@ -65,7 +66,7 @@ COMPLETING = "_PHASEGATE_COMPLETE"  # set by the script of `completion`
 SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch", "sync"),
-    "Look": ("show", "board", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
+    "Look": ("show", "board", "report", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
     "Set up": ("check", "agents", "config", "hook", "mcp", "notify", "scope", "completion"),
 }
 TOOLS = "Tools for those who write prompts, specifications and agents"

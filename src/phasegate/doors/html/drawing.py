@@ -269,7 +269,9 @@ def _bar(bar: Bar, x: Callable[[float], float], y: int, now: float, job_link: Li
         "height": 14,
         "rx": 3,
     }
-    return tag("a", {"href": job_link(bar.job), "aria-label": told}, tag("rect", place, tag("title", told)))
+    drawn = tag("rect", place, tag("title", told))
+    href = job_link(bar.job)
+    return tag("a", {"href": href, "aria-label": told}, drawn) if href else drawn
 
 
 def _ticks(axis: Axis, height: int, room: float) -> Iterator[Html]:

@@ -33,16 +33,20 @@ def tag(what: str, *inside: Attributes | Child) -> Html:
             given += "".join(_attribute(key, value) for key, value in one.items())
         else:
             children.append(one)
-    return Html(f"<{name}{given}>" if name in _VOID else f"<{name}{given}>{join(children)}</{name}>")
+    return Html(f"<{name}{given}>" if name in _VOID else f"<{name}{given}>{join(*children)}</{name}>")
 
 
-def join(children: Child) -> Html:
+def join(*children: Child) -> Html:
     """Elements and texts one behind the other; texts are escaped, what cannot be seen is shown."""
-    if isinstance(children, Html):
-        return children
-    if isinstance(children, str | int | float):
-        return Html(escape(visible(str(children), keep="\n\t"), quote=True))
-    return Html("".join(join(child) for child in children or ()))
+    return Html("".join(map(_joined, children)))
+
+
+def _joined(child: Child) -> str:
+    if isinstance(child, Html):
+        return child
+    if isinstance(child, str | int | float):
+        return escape(visible(str(child), keep="\n\t"), quote=True)
+    return join(*(child or ()))
 
 
 def _attribute(name: str, value: object) -> str:
