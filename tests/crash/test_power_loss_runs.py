@@ -17,33 +17,16 @@ from typing import Any
 
 import pytest
 
-from support.dispatch_project import FEATURE, make_project, package
+from support.dispatch_project import FEATURE
 from support.feature_run import DESCRIPTION, SLUG, TYPE, FeatureRun, make_feature_run
 from support.power_loss import Call, Disk, calls_of, can_trace, trace
-from support.quick_dispatch import ECHO
+from support.quick_dispatch import one_agent_counted
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace, and the right to trace")
-AGENT = """
-cat > /dev/null
-echo "$PHASEGATE_PHASE" >> "RUNS"
-if [ "$PHASEGATE_PHASE" = review ]; then echo "<review>PASS</review>"; exit 0; fi
-mkdir -p src
-echo "export const done = true;" > src/login.ts
-git add src
-git commit -q -m "WP01: Write it"
-echo '{"job_id": "'$AGILEPLUS_JOB_ID'", "wp_id": "WP01", "success": true, "status": "completed"}'
-"""
 SAMPLE = 5
 DISPATCH = ("dispatch", "WP01")
 RUN = ("run", TYPE, DESCRIPTION, "--merge")
 SAME = ("tree", "main", "branches", "person", "packages", "stages", "git locks", "checkouts", "audit")
-
-
-def make_dispatch(top: Path) -> None:
-    program = top.parent / "agent.sh"
-    program.write_text(AGENT.replace("RUNS", str(top.parent / "runs")))
-    harness = f'harness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\ntimeout_s = 60'
-    make_project(top, {"WP01": package(test=ECHO)}, harness=harness, run='sandbox = "none"')
 
 
 def make_run(top: Path) -> None:
@@ -145,14 +128,14 @@ def check_run(run: TracedCommand, chosen: Collection[int]) -> None:
 
 @pytest.mark.demand("W5.a", "D13.i")
 def test_after_a_power_failure_a_dispatch_goes_on_by_itself(tmp_path: Path) -> None:
-    run = TracedCommand(tmp_path, make_dispatch, DISPATCH)
+    run = TracedCommand(tmp_path, one_agent_counted, DISPATCH)
     assert run.changes > 500
     check_dispatch(run, spread(run.changes, SAMPLE))
 
 
 @pytest.mark.long
 def test_after_a_power_failure_at_any_change_a_dispatch_goes_on_by_itself(tmp_path: Path) -> None:
-    run = TracedCommand(tmp_path, make_dispatch, DISPATCH)
+    run = TracedCommand(tmp_path, one_agent_counted, DISPATCH)
     check_dispatch(run, range(1, run.changes + 1))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -77,3 +78,34 @@ def test_a_feature_s_branch_that_is_gone_is_not_made_anew_without_its_work(tmp_p
     project.git("branch", FEATURE, f"refs/phasegate/heads/{FEATURE}")
     assert project.command("dispatch", "WP02").code == 0
     assert {FORM, "src/second.ts"} <= project.files_of(FEATURE)
+
+
+AT_ONCE = {
+    "rm .phasegate/store.db*": "was removed while it was in use",
+    "rm -rf .phasegate": "was removed while it was in use",
+    "rm -rf .phasegate/jobs": "was removed while its job ran",
+    "git update-ref -d refs/phasegate/audit": "was removed or moved back by somebody else",
+    "git update-ref refs/phasegate/audit $(git hash-object -w README.md)": "was not written here",
+}
+
+
+@pytest.mark.demand("W5.c")
+@pytest.mark.parametrize("order", AT_ONCE)
+def test_a_store_or_an_anchor_that_goes_in_the_middle_of_a_run_is_told_at_once(tmp_path: Path, order: str) -> None:
+    project = make_project(tmp_path, {"WP01": package(test=ECHO)})
+    waits = {"run": "touch src/here; until test -e src/go; do sleep 0.02; done; rm src/here src/go"}
+    project.play(turn("implement", waits, {"write": FORM, "content": "x\n"}, {"result": "success"}), approves())
+    checkout = project.root / ".worktrees" / f"{SLUG}-WP01"
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(project.command, "dispatch", "WP01")
+        assert eventually((checkout / "src/here").exists)
+        subprocess.run(["/bin/sh", "-c", order], cwd=project.root, check=True)
+        (checkout / "src/go").touch()
+        done = first.result()
+    assert done.code == 4, done
+    assert AT_ONCE[order] in done.stderr
+    assert "hint" in done.stderr
+    if "-d refs" in order:  # goes on, and it is on record
+        project.play(implements(FORM), approves())
+        assert project.command("dispatch", "WP01").code == 0
+        assert project.audit_problems() == []

@@ -116,6 +116,8 @@ def run_job(
     if broker is not None and broker.refused and report.ending is not Ending.COMPLETED:
         report = msgspec.structs.replace(report, remedy=_refused_hosts(assigned, report, broker.refused))
     project.activities.pop(assigned.job, None)
+    if not folder.is_dir():
+        raise StateConflict(f"{folder} was removed while its job ran", "run again: the job is done again")
     _empty(folder)
     (folder / ANSWER).write_text(report.answer, encoding="utf-8", errors="replace")
     ended = judged(assigned, report, finished, admitted.has_a_stand_in, project.clock.time_s(), admitted.limits_before)

@@ -39,7 +39,10 @@ def read_anchor(git_dir: Path) -> Anchor | None:
     try:
         return msgspec.json.decode(text, type=Anchor)
     except msgspec.MsgspecError as error:
-        raise StateConflict(f"{REF} holds something that was not written here: {error}") from error
+        raise StateConflict(
+            f"{REF} holds something that was not written here: {error}",
+            f"somebody changed it. To go on, on record: git update-ref -d {REF}; then: phasegate audit verify",
+        ) from error
 
 
 def write_anchor(git_dir: Path, anchor: Anchor) -> None:

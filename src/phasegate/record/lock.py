@@ -67,6 +67,10 @@ def _open(path: Path, *, or_read: bool = False) -> Iterator[int]:
             if not or_read or error.errno not in (errno.EROFS, errno.EACCES):
                 raise
             descriptor = os.open(path, flags | os.O_RDONLY)
+    except FileNotFoundError as error:
+        raise StateConflict(
+            f"the folder {path.parent} was removed while it was in use", "put back .phasegate, then run again"
+        ) from error
     except OSError as error:
         raise EnvironmentUnavailable(
             f"the lock {path} cannot be opened: {error.strerror}", "check its permissions"

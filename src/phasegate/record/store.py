@@ -86,7 +86,14 @@ class Store(Reader):
 
     def _checked_head(self) -> Head:
         """The end of the chain, if it is where the heads outside say that it must be."""
-        if not os.path.samestat(self._opened, self._location.store.stat()):
+        try:
+            there = self._location.store.stat()
+        except FileNotFoundError as error:
+            raise StateConflict(
+                f"the store {self._location.store} was removed while it was in use",
+                "put back .phasegate, then run again",
+            ) from error
+        if not os.path.samestat(self._opened, there):
             raise damaged(self._location.store, "it was replaced while it was in use")
         head = self.head()
         if not any(kept[:2] == head[:2] for kept in self.heads.ends()):
@@ -112,23 +119,30 @@ class Store(Reader):
             query = f"INSERT OR REPLACE INTO {TABLES[type(row)]} ({names}) VALUES ({marks})"  # noqa: S608 - our own names
             self._connection.execute(query, row)
 
-    def anchor(self) -> None:
-        """Put the head into git too. To be done when a job ends, a gate is decided, and a command has finished."""
+    def anchor(self, *, adopting: bool = False) -> None:
+        """Put the head into git too. To be done when a job ends, a gate is decided, and a command has finished.
+
+        What somebody else has put there is not overwritten unseen, but where its loss is on record (`adopting`).
+        """
         with self._mutex, repository_lock(self._location.locks, "journal"):
             head = self._checked_head()
+            if not adopting and self._settle_anchor(read_anchor(self._location.git_dir)):
+                raise StateConflict(
+                    f"{REF} was removed or moved back by somebody else while it was in use",
+                    "what was recorded is safe: the next command puts it on record and goes on",
+                )
             write_anchor(self._location.git_dir, Anchor(self.store_id, head.entries, head.hash))
             self.heads.anchored(head)
 
     def settle(self, ts: str) -> None:
         """Compare the store with the heads outside; begin heads anew that are gone, and put that on record."""
         anchor = read_anchor(self._location.git_dir)
-        if anchor and anchor.store != self.store_id:
-            raise damaged(self._location.store, f"it is not the store of this repository, which {REF} names")
+        self._check_identity(anchor)
         lost = self._settle_heads() + self._settle_anchor(anchor)
         if lost:
             payload = msgspec.json.encode({"lost": lost})
             self.append_now(REPOSITORY, ts, [Event("audit.adopted", payload)])
-            self.anchor()
+            self.anchor(adopting=True)
 
     def _settle_heads(self) -> list[str]:
         with self._mutex, repository_lock(self._location.locks, "journal"):
@@ -141,9 +155,14 @@ class Store(Reader):
                 self.heads.confirm(head)  # a process died after its announcement; this is what came of it
             return [str(self.heads.path)] if kept.adopted else []
 
+    def _check_identity(self, anchor: Anchor | None) -> None:
+        if anchor and anchor.store != self.store_id:
+            raise damaged(self._location.store, f"it is not the store of this repository, which {REF} names")
+
     def _settle_anchor(self, anchor: Anchor | None) -> list[str]:
         if anchor is None:
             return [REF]
+        self._check_identity(anchor)
         if self.hash_at(anchor.count) != anchor.hash:
             raise damaged(self._location.store, f"entry {anchor.count} is not the one that {REF} names")
         kept = self.heads.read()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -149,7 +150,7 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         return _reader_has_gone()
     except OSError as error:
-        return _disk_is_full(error) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _our_fault(error)
+        return _disk_fails(error) if error.errno in _OF_THE_DISK else _our_fault(error)
     except Exception as error:
         return _our_fault(error)
     return result if isinstance(result, int) else 0
@@ -174,11 +175,15 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _disk_is_full(error: OSError) -> int:
-    """Whatever was to be written, stdout included, the machine has no room for it."""
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+
+
+def _disk_fails(error: OSError) -> int:
+    """Whatever was to be written, stdout included, the machine has no room for it, or cannot write."""
     _drop_output()
     unavailable = EnvironmentUnavailable(
-        f"cannot write: {error.strerror}", "free disk space, or send the output elsewhere"
+        f"cannot write{f' {error.filename}' if error.filename else ''}: {error.strerror}",
+        "check the disk (space, errors, permissions), or send the output elsewhere; then run again",
     )
     show_error(unavailable)
     return unavailable.exit_code
@@ -221,6 +226,6 @@ def show_error(error: PhasegateError) -> None:
     """Say what happened and what to do next, on stderr; a message may hold names from outside."""
     from phasegate.doors.cli.render import printable
 
-    print(f"phasegate: {printable(error.message)}", file=sys.stderr)
-    if error.hint:
-        print(f"  hint: {printable(error.hint)}", file=sys.stderr)
+    hint = f"\n  hint: {printable(error.hint)}" if error.hint else ""
+    with suppress(OSError):  # where nobody can be told, the exit code still says it
+        print(f"phasegate: {printable(error.message)}{hint}", file=sys.stderr, flush=True)
