@@ -112,6 +112,19 @@ def test_a_setup_that_fails_shows_its_last_words_before_an_agent_is_paid(tmp_pat
     assert project.jobs() == []
 
 
+@pytest.mark.demand("R2.c")
+def test_a_feature_pays_no_agent_where_its_base_cannot_be_set_up(tmp_path: Path) -> None:
+    settings = '\n[checks.python]\nsetup = "echo no compiler here >&2; exit 4"\n'
+    project = red_project(tmp_path, settings)
+    refused = project.command("run", "quick", "Say bye")
+    assert refused.code == 3
+    assert "no compiler here" in refused.stderr
+    assert 'setup = "..." in [checks.python]' in refused.stderr
+    shown = project.command("status", "--json").json
+    assert "by actor" not in refused.stderr, "no agent was started"
+    assert shown["features"], "the feature is there, and goes on when the setup works"
+
+
 @pytest.mark.demand("R1.d")
 def test_a_setup_that_leaves_no_test_to_be_found_is_followed_by_the_next(tmp_path: Path) -> None:
     """Groups come before extras: the group's requirement cannot be had without a registry, the next candidate can."""

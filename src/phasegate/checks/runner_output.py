@@ -151,6 +151,9 @@ class _GoEvent(msgspec.Struct):
     Test: str = ""
 
 
+_GO_EVENTS = msgspec.json.Decoder(_GoEvent)  # made once, in one thread
+
+
 def _go_json(lines: list[str]) -> TestRun | None:
     events = [event for line in lines if line.startswith('{"') and '"Action"' in line and (event := _go_event(line))]
     ends = [event for event in events if event.Action in ("pass", "fail")]
@@ -164,7 +167,7 @@ def _go_json(lines: list[str]) -> TestRun | None:
 
 def _go_event(line: str) -> _GoEvent | None:
     try:
-        return msgspec.json.decode(line, type=_GoEvent)
+        return _GO_EVENTS.decode(line)
     except msgspec.DecodeError:
         return None
 

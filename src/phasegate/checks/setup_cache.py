@@ -40,6 +40,9 @@ class KeptSetup(msgspec.Struct, frozen=True):
     duration_s: float = 0.0
 
 
+_KEPT = msgspec.json.Decoder(KeptSetup)  # made once, in one thread
+
+
 def key_of(tree: str, plan: Plan) -> str:
     """A name for the result of a setup: any other tree, candidate or machine gives another."""
     parts = (
@@ -75,7 +78,7 @@ class SetupCache:
 
     def entry(self, key: str) -> KeptSetup | None:
         try:
-            return msgspec.json.decode((self._folder / key / _ABOUT).read_bytes(), type=KeptSetup)
+            return _KEPT.decode((self._folder / key / _ABOUT).read_bytes())
         except (OSError, msgspec.DecodeError):
             return None
 

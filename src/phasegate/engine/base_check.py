@@ -103,6 +103,10 @@ class BaseReport(msgspec.Struct, frozen=True, kw_only=True):
         return next((check for check in self.checks if check.name == name), None)
 
 
+# Made here, in one thread: of two that decode a type for the first time, one can see it half made, and crash.
+_REPORTS = msgspec.json.Decoder(BaseReport)
+
+
 def rows_of_report(report: BaseReport) -> tuple[CheckedRow, ...]:
     """Each check with its command, why it was chosen, and the lines of output that matter."""
     return tuple(
@@ -188,8 +192,17 @@ class Base:
 
     def reports(self, hear: Hear | None = None, *, anew: bool = False) -> tuple[BaseReport, ...]:
         """What the checks say about each root of the start; found out once for a commit and a plan."""
-        planned = plans_for(self.project, self.package, self.start, self.start)
-        return tuple(self._report(one, hear, anew=anew) for one in planned)
+        base = self._known_before()
+        planned = plans_for(self.project, self.package, base.start, base.start)
+        return tuple(base._report(one, hear, anew=anew) for one in planned)
+
+    def _known_before(self) -> Base:
+        """Where only documents of features were added to the person's commit, that one is looked at: it is known."""
+        if self.origin is None or self.origin == self.start:
+            return self
+        changed = differences(self.project.repository.place(), self.origin, self.start)
+        are_documents = all(one.path.startswith(f"{self.project.config.paths.features}/") for one in changed)
+        return Base(self.project, self.package, self.origin) if are_documents else self
 
     def _report(self, planned: CheckPlan, hear: Hear | None, *, anew: bool) -> BaseReport:
         plan = msgspec.structs.replace(planned.plan, code=())
@@ -245,7 +258,7 @@ def runner_in(project: Project, folder: Path, kind: str, hear: Hear | None = Non
 
 def _read(path: Path) -> BaseReport | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=BaseReport)
+        return _REPORTS.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError):
         return None
 

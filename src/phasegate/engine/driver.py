@@ -16,6 +16,7 @@ from phasegate.engine.dispatch import LONGEST_WAIT_S, Stopped, what_does_not_hol
 from phasegate.engine.feature_journal import choose, open_feature_journal
 from phasegate.engine.local_desk import local_desk
 from phasegate.engine.notifying import tell_about_failure, tell_about_feature
+from phasegate.engine.phase_checks import expect_base
 from phasegate.engine.phase_steps import PhaseSteps
 from phasegate.engine.ports import RunRecord
 from phasegate.engine.project import Project
@@ -110,6 +111,8 @@ class _Drive:
             self._loop.give_up("the run died before its end")
             if notices := what_does_not_hold(self._project):
                 self._journal.tell(*notices)
+            if not self._wishes.look_once and not self._desk.record.jobs(self._slug):
+                expect_base(self._project, self._feature)
         while (step := decide(self._feature)[0].step) is not Step.STOP:
             if self._wishes.look_once and step not in AT_FORGE:
                 break

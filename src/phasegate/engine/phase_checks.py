@@ -7,6 +7,8 @@ from phasegate.checks.plan import Purpose
 from phasegate.engine.project import Project
 from phasegate.engine.validation import Checker, describe
 from phasegate.rules.feature_events import Ran
+from phasegate.rules.feature_state import Feature
+from phasegate.rules.phase import Work, phase_of
 from phasegate.rules.work_package import WorkPackage
 
 BEFORE_A_MERGE = (Purpose.BUILD, Purpose.TEST)
@@ -26,6 +28,14 @@ def run_commands(
     purposes = [meant for name in names for meant in _MEANT.get(name, (name,))]
     evidence = _checker(project, slug, start).run(commit, purposes, lines)
     return Ran(_results(evidence), describe(evidence), commit), evidence
+
+
+def expect_base(project: Project, feature: Feature) -> None:
+    """Refuse a feature that will be tested on a base that cannot be, before its first agent is paid."""
+    slug = feature.workflow.feature
+    head = project.refs.fetch(f"feat/{slug}").get(f"feat/{slug}")
+    if head and any(phase_of(key).work is Work.PACKAGES for key in feature.workflow.phases):
+        _checker(project, slug, head).expect_base()
 
 
 def check_merge(project: Project, slug: str, start: str, commit: str) -> Evidence:
