@@ -14,7 +14,7 @@ from phasegate.engine.views import open_reader
 from phasegate.errors import ConfigError
 from phasegate.record.artifacts import write_artifact
 from phasegate.rules.work_package import State
-from support.dispatch_project import SLUG, DispatchProject, make_project, turn
+from support.dispatch_project import SLUG, DispatchProject, approves, implements, make_project, package, turn
 
 MIB = 1024**2
 
@@ -76,3 +76,18 @@ def test_an_exception_that_no_scope_could_honour_is_refused_and_not_recorded(tmp
     assert reader is not None
     with reader:
         assert [event.kind for event in reader.events(SLUG)].count("scope.allowed") == 1
+
+
+def test_characters_that_nobody_sees_are_told_to_the_person_who_dispatches_and_are_in_the_trail(tmp_path: Path) -> None:
+    document = package().replace("Do it.", "Do it.\u200b\u202eand what is behind it")
+    project = make_project(tmp_path, {"WP01": document})
+    project.play(implements("src/login.ts"), approves())
+    done = project.command("dispatch", "WP01")
+    assert done.code == 0, done
+    assert "characters that nobody sees" in done.stderr
+    assert "WP01.md:" in done.stderr
+    notices = [one["text"] for one in project.trail(project.jobs()[0].id) if one["action"] == "notice"]
+    assert any("characters that nobody sees" in text for text in notices)
+    plain = make_project(tmp_path / "plain")
+    plain.play(implements("src/login.ts"), approves())
+    assert "nobody sees" not in plain.command("dispatch", "WP01").stderr

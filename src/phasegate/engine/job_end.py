@@ -82,6 +82,7 @@ class Ended(NamedTuple):
     usage: Usage | None = None  # as the agent says
     retry_at_s: float | None = None  # when a limit ends, where that is known
     blockers: tuple[str, ...] = ()  # that it named, wherever
+    notices: tuple[str, ...] = ()  # what people are to know of it
 
 
 def judged(

@@ -41,14 +41,15 @@ from phasegate.engine.live import LiveTrail, shown_live
 from phasegate.engine.ports import TrailSink, stamp
 from phasegate.engine.project import Project
 from phasegate.errors import StateConflict
-from phasegate.prompts.assemble import PromptRequest, assemble
+from phasegate.prompts.assemble import Assembled, PromptRequest, assemble
 from phasegate.record.row_events import job_ended, trail_sealed
 from phasegate.record.rows import Event
 from phasegate.record.rows import Job as JobRow
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.harnesses import ROWS
+from phasegate.rules.hidden import Hidden, shown_name
 from phasegate.rules.package_run import End
-from phasegate.rules.trail import US, Action, Source, Value
+from phasegate.rules.trail import US, Action, Done, Source, Value
 from phasegate.rules.visible_text import visible
 from phasegate.workspace.agent_deeds import Deed, deeds_in
 from phasegate.workspace.agent_git_writer import object_stores
@@ -72,7 +73,7 @@ def run_job(
     folder = project.jobs / assigned.job
     folder.mkdir(parents=True, mode=0o700)
     harness = harness_of(assigned.settings.harness)
-    prompt = _write_prompt(project, assigned, harness, folder)
+    prompt, hidden = _write_prompt(project, assigned, harness, folder)
     task = _task(project, assigned, harness, prompt)
     level = choose(wanted_level(project), needs_network=harness.launch(task).network)
     task = msgspec.structs.replace(task, caged=level is not Level.NONE)
@@ -102,6 +103,8 @@ def run_job(
         request = request._replace(readable=readable, stdout_log=folder / LOGS[0], stderr_log=folder / LOGS[1])
         request, broker = _bounded(trail, assigned, launch, request)
         _note_start(trail, assigned, request, prompt)
+        for text in hidden:
+            trail.write(Done("phasegate", Action.NOTICE, Source.OBSERVED, {"text": text}))
         watch = admitted.look_outside() if level is Level.NONE else None
         live = LiveTrail(trail.agent, trail.write, project.clock.monotonic_s)
         with spool.serving(admitted.answer):
@@ -121,6 +124,7 @@ def run_job(
     _empty(folder)
     (folder / ANSWER).write_text(report.answer, encoding="utf-8", errors="replace")
     ended = judged(assigned, report, finished, admitted.has_a_stand_in, project.clock.time_s(), admitted.limits_before)
+    ended = ended._replace(notices=hidden)
     live.block(ended.blockers)
     trail.end(ended, ended_at)
     if watch is not None and (changed := watch.changes()):
@@ -224,15 +228,28 @@ def wanted_level(project: Project) -> Level | None:
     return None if sandbox is Sandbox.AUTO else Level(sandbox.value)
 
 
-def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder: Path) -> Path:
+def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """The prompt, and what a person is told of characters that hide in its sources."""
     path = folder / "prompt.xml"
-    text = assigned.prompt or _assembled(project, assigned, harness)
+    hidden: tuple[Hidden, ...] = ()
+    text = assigned.prompt
+    if not text:
+        made = _assembled(project, assigned, harness)
+        text, hidden = made.prompt.to_xml(), made.hidden
     path.write_text(text, encoding="utf-8")
     project.papers.put(text.encode())
-    return path
+    return path, _told_of_hidden(hidden)
 
 
-def _assembled(project: Project, assigned: Assigned, harness: Harness) -> str:
+def _told_of_hidden(hidden: Sequence[Hidden]) -> tuple[str, ...]:
+    if not hidden:
+        return ()
+    places = ", ".join(dict.fromkeys(f"{shown_name(one.item)}:{one.line}" for one in hidden[:MOST_NAMED]))
+    more = f" and {len(hidden) - MOST_NAMED} more" if len(hidden) > MOST_NAMED else ""
+    return (f"characters that nobody sees were shown to the agent as escapes; look at them: {places}{more}",)
+
+
+def _assembled(project: Project, assigned: Assigned, harness: Harness) -> Assembled:
     template = assigned.settings.template or harness.row.template
     paths = project.config.paths
     request = PromptRequest(
@@ -246,7 +263,7 @@ def _assembled(project: Project, assigned: Assigned, harness: Harness) -> str:
         project_file=paths.project,
         templates=paths.templates,
     )
-    return assemble(request, assigned.pieces).prompt.to_xml()
+    return assemble(request, assigned.pieces)
 
 
 def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) -> AgentTask:

@@ -183,7 +183,8 @@ class UnitLoop(Generic[S, E]):
         self._show_agents()
         if isinstance(came.result, BaseException):
             raise came.result
-        self._record(self._steps.take_in(errand, assigned, came.result))
+        did = self._steps.take_in(errand, assigned, came.result)
+        self._record(did._replace(notices=(*did.notices, *came.result.notices)))
         self._desk.trails.forget(came.job)
 
     def _show_agents(self) -> None:
