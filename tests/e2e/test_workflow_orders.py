@@ -121,7 +121,9 @@ def test_start_begins_and_carries_nothing_out(tmp_path: Path) -> None:
     assert "2 phases; at least 4 agent runs." in done.stderr
     assert project.jobs() == []
     checked = project.call("gate")
-    assert (checked.code, checked.stdout) == (1, "")
+    assert checked.code == 1
+    assert checked.stdout.startswith("GATE-01 FAILED: 01-requirements is still in progress\n---\n")
+    assert blocks_in(checked.stdout) == [("Review gate failure details", "Retry gate check", "Escalate to human")]
     assert "proposal.md is missing" in checked.stderr
     state = project.state()
     assert isinstance(state, dict)
@@ -130,7 +132,7 @@ def test_start_begins_and_carries_nothing_out(tmp_path: Path) -> None:
     assert (data["feature"], data["stage"], data["branch"]) == ("002-another", "working", "feat/002-another")
 
 
-@pytest.mark.demand("W6.b", "W4.a", "W4.d", "W3.a", "W6.f")
+@pytest.mark.demand("W6.b", "W4.a", "W4.d", "W3.a", "W6.f", "N7.i")
 def test_a_workflow_is_taken_step_by_step_to_its_merge(tmp_path: Path) -> None:
     project = note_project(tmp_path)
     project.play(says("challenge", "NEEDS_REVISION", round=1), WRITES, *APPROVES, ARCHIVES)
@@ -144,7 +146,7 @@ def test_a_workflow_is_taken_step_by_step_to_its_merge(tmp_path: Path) -> None:
     expect_refusal(project.call("retry"), 4, "no gate has failed")
     checked = project.call("gate")
     assert checked.code == 1
-    assert "GATE-01: failed" in checked.stderr
+    assert checked.stdout.startswith("GATE-01 FAILED")
     assert "there is no verdict" in checked.stderr
     passed = project.call("run", "--step")
     assert (passed.code, passed.stdout.count("GATE-01 PASSED")) == (0, 1)
@@ -153,6 +155,9 @@ def test_a_workflow_is_taken_step_by_step_to_its_merge(tmp_path: Path) -> None:
     ]
     assert "phasegate advance" in passed.stderr
     assert project.call("gate", "--json").json == {"gate": "GATE-01", "outcome": "passed", "reasons": []}
+    by_hand = project.call("gate")
+    assert (by_hand.code, by_hand.stdout.splitlines()[0]) == (0, "GATE-01 PASSED")
+    assert blocks_in(by_hand.stdout) == blocks_in(passed.stdout)
     advanced = project.call("advance")
     assert (advanced.code, advanced.stdout) == (0, "")
     assert project.feature().workflow.phase == "08-code-review"

@@ -55,8 +55,13 @@ def _width() -> int:
         return 100
 
 
+def colours_fit() -> bool:
+    """Colours go to a terminal, unless the person wants none (no-color.org)."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def _style() -> Style:
-    """Colours on a terminal, unless the person wants none (no-color.org)."""
-    if sys.stdout is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    if not colours_fit():
         return lambda text, _: text
     return lambda text, name: f"\x1b[{_COLOURS[name]}m{text}\x1b[0m" if text and name in _COLOURS else text

@@ -50,7 +50,7 @@ def _plan(project: Project, package: WorkPackage, root: str, began: SeenRoot | N
         reasons={**{purpose: one.why for purpose, one in found.items()}, **dict.fromkeys(set_by_hand, "set by hand")},
         setups=() if "setup" in set_by_hand else _candidates(detected, set_by_hand),
         test_functions=None if "test" in set_by_hand else _functions(now or began),
-        coverage_min=own.coverage_min,
+        coverage_min=own.coverage_min or None,  # 0 asks for nothing
         code=package.deliverables.code,
         tolerates_old_failures=project.config.already_failing is AlreadyFailing.TOLERATE,
     )

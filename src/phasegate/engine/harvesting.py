@@ -36,7 +36,7 @@ def take_over(place: Workplace, run: Run, known: Known) -> Did[PackageHappened]:
     ]
     for index in range(place.count):
         place.disarm(index)
-    strayed = [tuple(left.violations()) for left in found]
+    strayed = [tuple(_with_owner(place, index, text) for text in left.violations()) for index, left in enumerate(found)]
     for index, texts in enumerate(strayed):
         notes.violations(texts, index)
     violations = tuple(text for texts in strayed for text in texts) or tuple(_contested(found))
@@ -54,12 +54,26 @@ def take_over(place: Workplace, run: Run, known: Known) -> Did[PackageHappened]:
     notes.taken(taken, run.commit or found[0].checkout.start)
     tip = taken[-1].tip
     commit = tip if differences(place.project.repository.place(), found[0].checkout.base, tip) else ""
-    return Did((Harvested(commit, remarks=paper, unchanged=commit == run.tried),), notices=remarks, trail=notes.all)
+    base = () if commit else place.blobs_of(found[0].checkout.base)
+    there = tuple(path for path in place.package.deliverables.all if path in base)[:MOST_NAMED]
+    event = Harvested(commit, remarks=paper, there=there, unchanged=commit == run.tried)
+    return Did((event,), notices=remarks, trail=notes.all)
 
 
 def write_remarks(project: Project, remarks: Sequence[str], name: str) -> str:
     """A paper for the reviewer with these remarks; none at all is no paper."""
     return project.papers.put("".join(f"- {remark}\n" for remark in remarks).encode(), name) if remarks else ""
+
+
+def _with_owner(place: Workplace, index: int, violation: str) -> str:
+    """A violation, and whose file it is where another agent of the package owns it."""
+    path = violation.partition(": ")[0]
+    owners = (other for other in range(place.count) if other != index)
+    for other in owners:
+        share = place.share(other)
+        if share is not None and path in share.deliverables:
+            return f"{violation}; it is the file of agent {other}"
+    return violation
 
 
 def _contested(found: Sequence[Left]) -> Iterator[str]:

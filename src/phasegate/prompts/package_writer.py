@@ -177,7 +177,7 @@ def _quality_gates(package: WorkPackage, plan: PackagePlan) -> str:
         command = plan.commands.get(purpose)
         if not command:
             absent.append(purpose)
-        elif purpose == "test" and least is not None:
+        elif purpose == "test" and least:
             lines.append(words.say("gate_test_coverage", COMMAND=command, PERCENT=f"{least:g}"))
         else:
             lines.append(words.say(f"gate_{purpose}", COMMAND=command))

@@ -91,6 +91,7 @@ class Harvested(PackageEvent, frozen=True, tag="harvested"):
     violations: tuple[str, ...] = ()
     leaks: tuple[str, ...] = ()  # where a key stood that was lent to the agent
     remarks: str = ""  # the paper with what a diff would not make plain to the reviewer
+    there: tuple[str, ...] = ()  # where nothing differs from the base: the deliverables that it has already
     unchanged: bool = False  # the round brought nothing: the commit is that of the round before, or there is none
 
 
@@ -479,9 +480,10 @@ def _after_harvest(run: Run, harvested: Harvested) -> Run:
             'allow the path (phasegate scope allow WPnn PATH --reason "...") or take it out of the checkout',
         )
     if harvested.unchanged:
-        return _blocked(run, *_nothing_done(run))
+        return _blocked(run, *_nothing_done(run, harvested.there))
     if not harvested.commit:
-        return _next_round(run, "nothing was changed: the deliverables are not there")
+        same = f"unchanged: {', '.join(harvested.there)}" if harvested.there else "the deliverables are not there"
+        return _next_round(run, f"nothing was changed: {same}")
     papers = (harvested.remarks,) if harvested.remarks else ()
     return msgspec.structs.replace(run, step=PackageStep.VALIDATE, commit=harvested.commit, papers=papers)
 
@@ -535,10 +537,11 @@ def failure_key(findings: str) -> str:
     return sha256("\n".join(line for line in lines if line).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def _nothing_done(run: Run) -> tuple[str, str]:
+def _nothing_done(run: Run, there: tuple[str, ...]) -> tuple[str, str]:
     """Reason and remedy of a round that changed nothing: another one would cost the same and bring as little."""
     asked = f"; it was to answer: {_first_line(run.findings)}" if run.findings else ""
-    return f"the round changed nothing{asked}", f"read why (phasegate show WPnn --answer), {_THEN}"
+    same = f"; unchanged: {', '.join(there)}" if there else ""
+    return f"the round changed nothing{asked}{same}", f"read why (phasegate show WPnn --answer), {_THEN}"
 
 
 def _next_round(run: Run, findings: str, alike: str = "") -> Run:

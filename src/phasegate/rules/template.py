@@ -42,6 +42,16 @@ class TemplateName(NamedTuple):
         return f"{self.agent}-{self.phase}.md"
 
 
+PUBLISHED_AGENTS = ("GEMINI", "CLAUDE", "CODEX", "BASE")  # the enumeration of the published schema
+
+
+def schema_note(agent: str) -> str:
+    """How the metadata of an agent's template stand to the published schema; nothing to say where they are valid."""
+    if agent in PUBLISHED_AGENTS:
+        return ""
+    return f"{agent} is none of {', '.join(PUBLISHED_AGENTS)}, which the published schema lists: an agent of your own"
+
+
 class SystemTemplateMetadata(msgspec.Struct, frozen=True):
     """What a template is for, and the variables that it names, in the order of their first appearance."""
 

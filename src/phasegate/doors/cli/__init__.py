@@ -119,9 +119,15 @@ def _did_you_mean(name: str) -> str:
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="phasegate", message="phasegate %(version)s")
+@click.option("-v", "--verbose", is_flag=True, help="Tell more on stderr, such as a template used instead.")
 @click.pass_context
-def app(ctx: click.Context) -> int | None:
+def app(ctx: click.Context, verbose: bool) -> int | None:
     """Take a feature through phases and gates, carried out by coding agents and decided by evidence."""
+    if verbose:
+        import logging
+
+        logging.basicConfig(format="phasegate: %(message)s")
+        logging.getLogger("phasegate").setLevel(logging.DEBUG)
     if ctx.invoked_subcommand is not None:
         return None
     from phasegate.doors.cli import menu

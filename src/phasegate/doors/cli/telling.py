@@ -12,6 +12,7 @@ from threading import Lock
 
 from phasegate.doors.cli.live_lines import LiveLines, clock
 from phasegate.doors.cli.render import printable, say, stdout_is_a_file_of_its_own
+from phasegate.doors.status import colours_fit
 from phasegate.engine.run_log import NOTICE
 from phasegate.engine.views import Job
 from phasegate.engine.watching import Follower, StreamEvent
@@ -41,6 +42,7 @@ class Teller:
         self._warned: set[str] = set()
         self._lock = Lock()
         self.live = LiveLines()
+        self.gates_told = 0
         self._has_log = not quiet and stdout_is_a_file_of_its_own()
 
     def __call__(self, told: StreamEvent) -> None:
@@ -49,8 +51,10 @@ class Teller:
         with self._lock:
             if told.line:
                 if told.kind != NOTICE:  # which leads nowhere: a block before it stays the last one
-                    self._flush()
-                self.say(told.line, err=not told.line.startswith("GATE-"))
+                    self._flush(is_last=False)
+                is_gate = told.line.startswith("GATE-")
+                self.gates_told += is_gate
+                self.say(told.line, err=not is_gate)
             self._block = told.block or self._block
 
     def say(self, line: str, *, err: bool = True) -> None:
@@ -73,6 +77,10 @@ class Teller:
             running = [f"  {one.line(time.monotonic())}" for one in [*self._commands.values()]]
             self.live.draw([*lines, *running])
 
+    def keep(self, block: str) -> None:
+        """The block of something that is on no record: the last one, unless something follows."""
+        self._block = block
+
     def end(self, lines: tuple[str, ...] = ()) -> None:
         """Say where things stand, then the last block."""
         self.live.wipe()
@@ -80,9 +88,11 @@ class Teller:
             self.say(line)
         self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, *, is_last: bool = True) -> None:
+        """On a terminal a block that something follows is dimmed: progress is read, and the last one stands out."""
         if self._block:
-            self.live.above(self._block.removesuffix("\n"), err=False)
+            block = self._block.removesuffix("\n")
+            self.live.above(block if is_last or not colours_fit() else f"\x1b[2m{block}\x1b[0m", err=False)
             self._block = ""
 
 

@@ -11,7 +11,7 @@ from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable
 from phasegate.doors.cli.render import show as show_result
 from phasegate.engine.template_tools import Template, TemplateFolder, describe_template
-from phasegate.rules.template import metadata
+from phasegate.rules.template import metadata, schema_note
 
 
 @click.group(cls=Group)
@@ -88,8 +88,10 @@ def metadata_(path: Path, as_json: bool) -> None:
       phasegate template metadata templates/system/CLAUDE-plan.md --json
     """
     about = describe_template(path)
+    note = schema_note(about.agent)
     text = f"agent: {about.agent}\nphase: {about.phase}\nvariables: {', '.join(about.variables)}"
-    show_result(about, text, as_json)
+    data = {"agent": about.agent, "phase": about.phase, "variables": about.variables}
+    show_result({**data, "schema": note} if note else data, f"{text}\nschema: {note}" if note else text, as_json)
 
 
 @template.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from phasegate.engine.project import Project, Store, open_project, opened_store
 from phasegate.engine.watching import following
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.gate import GateOutcome
-from phasegate.rules.lifecycle import Stage
+from phasegate.rules.lifecycle import Stage, state_view
+from phasegate.rules.next_steps import next_steps
 from phasegate.rules.ordering import By
 from phasegate.rules.telling import standing_lines
 from phasegate.rules.workflow import gate_name
@@ -44,6 +45,17 @@ def _carry_out(feature: str | None, as_json: bool, order: Callable[[Project, Sto
             show(standing_view(after), "", as_json)
         teller.end(standing_lines(after, naming(store, slug)))
     return 0
+
+
+def _announce(teller: Teller, after: Feature, outcome: str, reasons: Sequence[str]) -> None:
+    """Tell of a gate as a run does: its line, why, and its block. What was recorded just now is told already."""
+    if teller.gates_told:
+        return
+    due = f": {after.workflow.phase} is still in progress" if after.todo else ""
+    teller.say(f"{gate_name(after.workflow.phase)} {outcome.upper()}{due}", err=False)
+    for reason in reasons:
+        teller.say(f"  {reason}")
+    teller.keep(next_steps(state_view(after.workflow), f"gate-{outcome}") or "")
 
 
 @click.command()
@@ -70,9 +82,9 @@ def gate(feature: str | None, as_json: bool) -> int:
         if as_json:
             data = {"gate": gate_name(after.workflow.phase), "outcome": outcome, "reasons": list(reasons)}
             show(data, "", as_json)
-        due = f"{after.workflow.phase} is still in progress" if after.todo else ""
-        told = () if passed else tuple(f"  {reason}" for reason in reasons)
-        teller.end(() if as_json else (f"{gate_name(after.workflow.phase)}: {outcome}. {due}".rstrip(". "), *told))
+        else:
+            _announce(teller, after, outcome, reasons)
+        teller.end()
     return 0 if passed else 1
 
 

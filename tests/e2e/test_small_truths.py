@@ -1,0 +1,91 @@
+"""What is said is so: of templates, deliverables, coverage, other agents' files, and of blocks on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.dispatch_project import approves, implements, make_project, package, turn
+from support.feature_project import DESCRIPTION, MENU, make_feature_project, smooth
+from support.quick_dispatch import FIRST, SECOND, two_agents_two_rounds
+
+
+@pytest.mark.demand("T1.b", "T1.i")
+def test_the_fallback_of_a_template_is_seen_with_v_and_an_agent_of_ones_own_is_told_from_the_schema(
+    tmp_path: Path,
+) -> None:
+    project = make_project(tmp_path)
+    told = project.command("-v", "template", "show", "GEMINI", "archive")
+    assert told.code == 0
+    assert "no template GEMINI-archive.md" in told.stderr
+    assert "BASE-archive.md is used instead" in told.stderr
+    assert project.command("template", "show", "GEMINI", "archive").stderr == ""
+    own = tmp_path / "AIDER-plan.md"
+    own.write_text("{{TASKS}}\n")
+    about = project.command("template", "metadata", str(own), "--json").json
+    assert about["schema"].startswith("AIDER is none of GEMINI, CLAUDE, CODEX, BASE")
+    base = tmp_path / "CLAUDE-plan.md"
+    base.write_text("{{TASKS}}\n")
+    assert project.command("template", "metadata", str(base), "--json").json.keys() == {"agent", "phase", "variables"}
+
+
+@pytest.mark.demand("D8.l")
+def test_deliverables_that_were_there_are_called_unchanged_and_no_coverage_is_asked_for_by_zero(tmp_path: Path) -> None:
+    there = package(files=["src/services/auth.ts"], checks={"test": "true", "coverage_min": 0})
+    project = make_project(tmp_path, {"WP01": there}, run="max_review_cycles = 1")
+    project.play(turn("implement", {"result": "success"}), approves())
+    project.command("dispatch", "WP01")
+    assert "unchanged: src/services/auth.ts" in project.rows()["WP01"].reason
+    assert "not there" not in project.rows()["WP01"].reason
+    coverage = package(checks={"test": "python3 -m unittest -q check_sources", "coverage_min": 0})
+    second = make_project(tmp_path / "two", {"WP01": coverage})
+    second.play(implements("src/login.ts"), approves())
+    assert second.command("dispatch", "WP01").code == 0
+
+
+@pytest.mark.demand("D8.l", "D11.b")
+def test_a_file_of_another_agent_is_called_that_agents(tmp_path: Path) -> None:
+    script = f"""
+mkdir -p src
+echo mine > {FIRST}
+echo theirs > {SECOND}
+echo '{{"job_id": "'$AGILEPLUS_JOB_ID'", "wp_id": "WP01", "success": true, "status": "completed"}}'
+"""
+    project = two_agents_two_rounds(tmp_path, script=script)
+    assert project.command("dispatch", "WP01").code == 1
+    assert "it is the file of agent 1" in project.rows()["WP01"].reason
+
+
+@pytest.mark.demand("N7.h", "N7.j")
+def test_on_a_terminal_only_the_last_block_stands_out(tmp_path: Path) -> None:
+    flow = '[workflows.two]\nphases = ["01-requirements", "03-architecture"]\n'
+    project = make_feature_project(tmp_path, config=flow)
+    project.play(*smooth(("01-requirements", "03-architecture")))
+    reading, writing = pty.openpty()
+    argv = [sys.executable, "-m", "phasegate", "run", "two", DESCRIPTION]
+    env = {**os.environ, "TERM": "xterm"}
+    env.pop("NO_COLOR", None)
+    with subprocess.Popen(argv, cwd=project.root, stdout=writing, stderr=subprocess.DEVNULL, env=env) as run:
+        os.close(writing)
+        shown = b""
+        while True:
+            try:
+                data = os.read(reading, 65536)
+            except OSError:  # the end of a terminal that nobody writes to any more
+                break
+            if not data:
+                break
+            shown += data
+    os.close(reading)
+    assert run.returncode == 0
+    text = shown.decode().replace("\r\n", "\n")
+    assert text.count(MENU) == 3  # the beginning, and two gates
+    assert text.count(f"\x1b[2m---\n{MENU}") == 2
+    assert text.rstrip().endswith("---")
+    assert json.dumps(text).rfind("\\u001b[2m") < json.dumps(text).rfind(MENU)
