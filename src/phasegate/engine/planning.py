@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from phasegate.engine.steps import Did, Known
 from phasegate.engine.validation import profile_of
 from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_yaml
+from phasegate.prompts.package_reader import load
 from phasegate.prompts.package_writer import write
 from phasegate.prompts.shipped_words import note
 from phasegate.rules.dependencies import plan_problems
@@ -68,13 +68,15 @@ class Plans(NamedTuple):
     def _again(
         self, packages: Iterable[WorkPackage], texts: Mapping[str, str], known: Mapping[str, PlannedPackage]
     ) -> dict[str, str]:
-        """A plan after another one. A package whose document says the same is the one before; others get new numbers.
+        """A plan after another one. A package that is asked for the same is the one before; others get new numbers.
 
         So what is done need not be done again, and no number means two things.
         """
-        before = {_without_numbers(one.document): name for name, one in known.items()}
+        before = [(_asked_for(one.document, self.branch.slug), name) for name, one in known.items()]
         planned = {one.work_package_id: one for one in packages}
-        same = {name: before.get(_without_numbers(text)) for name, text in self._texts(planned.values(), texts).items()}
+        texts_of = self._texts(planned.values(), texts)
+        wanted = {name: _asked_for(text, self.branch.slug) for name, text in texts_of.items()}
+        same = {name: next((old for asked, old in before if asked == wanted[name]), "") for name in planned}
         free = count(1 + max(one.package.sequence for one in known.values()))
         names = {name: same[name] or f"WP{next(free):02}" for name in planned}
         fresh = [_renamed(one, names) for name, one in planned.items() if not same[name]]
@@ -178,8 +180,12 @@ class Plans(NamedTuple):
         return profile_of(self.project, "", (path for path in paths if "/" not in path))
 
 
-def _without_numbers(document: str) -> str:
-    return re.sub(r"\bWP[0-9]{2,4}\b", "WPnn", document)
+def _asked_for(document: str, slug: str) -> tuple[WorkPackage, list[str]]:
+    """What a package's document asks for, without its number: the rest of it tells of the project as it is by then."""
+    package = load(document, "WPnn.md", slug)
+    marks = tuple(f"- **{id_}:**" for id_ in package.requirements)
+    asked = msgspec.structs.replace(package, work_package_id="", dependencies=())
+    return asked, [line for line in document.splitlines() if marks and line.startswith(marks)]
 
 
 def _renamed(package: WorkPackage, names: Mapping[str, str]) -> WorkPackage:
