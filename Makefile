@@ -21,8 +21,8 @@ $(VENV)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt requirements/board.txt
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt -r requirements/board.txt
+$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt requirements/board.txt requirements/otel.txt
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt -r requirements/board.txt -r requirements/otel.txt
 	@touch $@
 
 demo: $(VENV)/.runtime ## the product at work in a throw-away folder
@@ -84,7 +84,7 @@ traceability: $(VENV)/.dev ## write docs/TRACEABILITY.md from the markers in the
 
 lock: ## resolve the locked requirements anew
 	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet pip-tools
-	@cd requirements && for f in build runtime dev board browser audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
+	@cd requirements && for f in build runtime dev board browser otel audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
 	  --allow-unsafe --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o $$f.txt $$f.in; done
 
 clean: ## remove what make made

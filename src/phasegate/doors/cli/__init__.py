@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "mcp": ("mcp", "mcp", "Serve this repository to an agent program, by MCP on stdio."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
     "notify": ("notify", "notify", "Try who would be told when a person is needed or a run has ended."),
+    "otel": ("otel", "otel", "Give spans and measures of the record to an OpenTelemetry collector."),
     "package": ("package", "package", "List the work packages of a feature, or show one."),
     "plan": ("plan", "plan", "Load a feature's work packages, and show how they depend on each other."),
     "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
@@ -68,7 +69,7 @@ SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch", "sync"),
     "Look": ("show", "board", "report", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
-    "Set up": ("check", "agents", "config", "hook", "mcp", "notify", "scope", "completion"),
+    "Set up": ("check", "agents", "config", "hook", "mcp", "notify", "otel", "scope", "completion"),
 }
 TOOLS = "Tools for those who write prompts, specifications and agents"
 

@@ -1,0 +1,97 @@
+"""`phasegate otel export`, to a collector that decodes OTLP."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, make_feature_run
+
+
+class Collector(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Takes)
+        self.taken: list[tuple[str, bytes]] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def spans(self) -> list[object]:
+        requests = [ExportTraceServiceRequest.FromString(body) for path, body in self.taken if path == "/v1/traces"]
+        scopes = [scope for one in requests for resource in one.resource_spans for scope in resource.scope_spans]
+        return [span for scope in scopes for span in scope.spans]
+
+    def metrics(self) -> dict[str, float]:
+        requests = [ExportMetricsServiceRequest.FromString(body) for path, body in self.taken if path == "/v1/metrics"]
+        scopes = [scope for one in requests for resource in one.resource_metrics for scope in resource.scope_metrics]
+        return {
+            metric.name: sum(point.as_double or point.as_int for point in metric.sum.data_points)
+            for scope in scopes
+            for metric in scope.metrics
+        }
+
+
+class _Takes(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        plain = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+        assert isinstance(self.server, Collector)
+        self.server.taken.append((self.path, plain))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.demand("X2.f")
+def test_spans_and_measures_come_from_the_record_with_the_same_ids_each_time(
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_feature_run(tmp_path)
+    run.play(*SCENARIO)
+    refused = run.run("otel", "export", "--endpoint", collector.address)
+    assert refused.returncode == 2  # nothing is recorded yet
+    assert run.run("run", TYPE, DESCRIPTION, "--merge").returncode == 0
+    done = run.run("otel", "export", "--endpoint", collector.address)
+    assert done.returncode == 0, done.stderr
+    first = {span.span_id: span for span in collector.spans()}
+    agents = [span for span in first.values() if span.name == "invoke_agent actor"]
+    assert len(agents) == len(run.jobs())
+    assert all(0 < span.start_time_unix_nano <= span.end_time_unix_nano for span in first.values())
+    (root,) = [span for span in first.values() if not span.parent_span_id]
+    assert root.name == f"invoke_workflow {TYPE}"
+    assert {span.trace_id for span in first.values()} == {root.trace_id}
+    told = {span.name for span in first.values()}
+    assert {"phase 01-requirements", "gate 08-code-review", "step merge"} <= told
+    assert all(span.parent_span_id in first for span in first.values() if span.parent_span_id)
+    attributes = {one.key: one.value for one in agents[0].attributes}
+    assert attributes["gen_ai.operation.name"].string_value == "invoke_agent"
+    assert collector.metrics()["phasegate.agent.runs"] == len(run.jobs())
+    assert collector.metrics()["phasegate.gate.outcomes"] == 5
+    whole = b"".join(body for _, body in collector.taken)
+    assert (SLUG.encode() in whole, DESCRIPTION.encode() in whole, b"<prompt>" in whole) == (True, False, False)
+    collector.taken.clear()
+    run.run("otel", "export", "--endpoint", collector.address, "--feature", SLUG)
+    assert {span.span_id for span in collector.spans()} == first.keys()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    nobody = run.run("otel", "export", "--endpoint", "http://127.0.0.1:1")
+    assert (nobody.returncode, "the collector did not take it" in nobody.stderr) == (3, True)
