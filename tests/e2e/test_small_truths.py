@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from phasegate.errors import MalformedPrompt
+from phasegate.rules.prompt import UnifiedPrompt
 from support.dispatch_project import approves, implements, make_project, package, turn
 from support.feature_project import DESCRIPTION, MENU, make_feature_project, smooth
 from support.quick_dispatch import FIRST, SECOND, two_agents_two_rounds
@@ -89,3 +92,37 @@ def test_on_a_terminal_only_the_last_block_stands_out(tmp_path: Path) -> None:
     assert text.count(f"\x1b[2m---\n{MENU}") == 2
     assert text.rstrip().endswith("---")
     assert json.dumps(text).rfind("\\u001b[2m") < json.dumps(text).rfind(MENU)
+
+
+@pytest.mark.demand("D10.c")
+def test_every_variable_is_on_its_page_and_an_unknown_one_is_told_with_the_nearest(tmp_path: Path) -> None:
+    home = Path(__file__).parents[2]
+    name = re.compile(r"\b(?:PHASEGATE|AGILEPLUS)_[A-Z][A-Z_]*[A-Z]\b")
+    sources = (home / "src/phasegate").rglob("*.py")
+    found = {one for path in sources for one in name.findall(path.read_text(encoding="utf-8"))}
+    page = (home / "docs/reference/environment.md").read_text(encoding="utf-8")
+    assert "AGILEPLUS_AGENT_TIMEOUT" in found
+    assert {one for one in found if one not in page} == set()
+    project = make_project(tmp_path)
+    told = project.command("config", "show", env={"AGILEPLUS_AGENT_TIMEOUTS": "5"})
+    assert told.code == 0
+    assert "did you mean `AGILEPLUS_AGENT_TIMEOUT`?" in told.stderr
+
+
+@pytest.mark.demand("P1.a")
+def test_a_prompt_without_instructions_is_refused_when_it_is_made() -> None:
+    with pytest.raises(MalformedPrompt):
+        UnifiedPrompt("s", [], None)  # type: ignore[arg-type]
+    assert UnifiedPrompt("s", (), "Add login").instructions == "Add login"
+
+
+@pytest.mark.demand("D8.e")
+def test_the_reviewer_is_told_of_a_commit_that_got_the_name_of_its_package_from_us(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    steps = [{"write": "src/login.ts", "content": "x\n"}, {"commit": "Do it my way"}, {"result": "success"}]
+    project.play(turn("implement", *steps), approves())
+    assert project.command("dispatch", "WP01").code == 0
+    assert "WP01: Do it my way" in project.git("log", "--format=%s", "feat/001-user-login")
+    review = project.prompt(project.jobs()[-1].id)
+    assert "did not name the package in the message of these commits" in review
+    assert "WP01: Do it my way" in review

@@ -132,7 +132,7 @@ def test_start_begins_and_carries_nothing_out(tmp_path: Path) -> None:
     assert (data["feature"], data["stage"], data["branch"]) == ("002-another", "working", "feat/002-another")
 
 
-@pytest.mark.demand("W6.b", "W4.a", "W4.d", "W3.a", "W6.f", "N7.i")
+@pytest.mark.demand("W6.b", "W4.a", "W4.d", "W3.a", "W6.f", "N7.i", "N8.m")
 def test_a_workflow_is_taken_step_by_step_to_its_merge(tmp_path: Path) -> None:
     project = note_project(tmp_path)
     project.play(says("challenge", "NEEDS_REVISION", round=1), WRITES, *APPROVES, ARCHIVES)
@@ -140,6 +140,7 @@ def test_a_workflow_is_taken_step_by_step_to_its_merge(tmp_path: Path) -> None:
     assert failed.code == 1
     assert blocks_in(failed.stdout)[1:] == [("Review gate failure details", "Retry gate check", "Escalate to human")]
     assert "phasegate retry" in failed.stderr
+    assert blocks_in(project.command("next").stdout) == blocks_in(failed.stdout)[1:]
     expect_refusal(project.call("advance"), 4, "GATE-01 has not passed")
     expect_refusal(project.call("complete"), 4, "the gate of its last phase has not passed")
     assert project.call("retry").code == 0

@@ -48,9 +48,9 @@ def take_over(place: Workplace, run: Run, known: Known) -> Did[PackageHappened]:
         leaks = tuple(text for _, texts in leaking for text in texts)[:MOST_NAMED]
         notes.violations(f"{text}: it holds a key that was lent to the agent" for text in leaks)
         return Did((Harvested(leaks=leaks),), (), kept, trail=notes.all)
-    remarks = tuple(remark for left in found for remark in left.remarks())
-    paper = write_remarks(place.project, remarks, place.paper_name(run.round, ".remarks"))
     taken = [left.taken_over() for left in found]
+    remarks = (*(remark for left in found for remark in left.remarks()), *_about_names(place, taken))
+    paper = write_remarks(place.project, remarks, place.paper_name(run.round, ".remarks"))
     notes.taken(taken, run.commit or found[0].checkout.start)
     tip = taken[-1].tip
     commit = tip if differences(place.project.repository.place(), found[0].checkout.base, tip) else ""
@@ -63,6 +63,13 @@ def take_over(place: Workplace, run: Run, known: Known) -> Did[PackageHappened]:
 def write_remarks(project: Project, remarks: Sequence[str], name: str) -> str:
     """A paper for the reviewer with these remarks; none at all is no paper."""
     return project.papers.put("".join(f"- {remark}\n" for remark in remarks).encode(), name) if remarks else ""
+
+
+def _about_names(place: Workplace, taken: Sequence[Harvest]) -> Iterator[str]:
+    """The commits that got the package's name in front, for the reviewer to know that it is not the agent's."""
+    titles = [one.message.partition("\n")[0] for harvest in taken for one in harvest.commits if one.renamed]
+    if titles:
+        yield note("renamed", WP_ID=place.package.work_package_id, COMMITS=named(titles))
 
 
 def _with_owner(place: Workplace, index: int, violation: str) -> str:
