@@ -139,8 +139,13 @@ def _matter(one: Check) -> tuple[str, ...]:
 def check_branch(project: Project, branch: str, hear: Hear, *, anew: bool) -> tuple[BaseReport, ...]:
     """Check the head of a branch of the person's, at each of its roots."""
     commit = read_refs(project.repository, BRANCHES + branch)[BRANCHES + branch]
+    return whole_base(project, commit).reports(hear, anew=anew)
+
+
+def whole_base(project: Project, commit: str) -> Base:
+    """A commit of the person's with all its roots, without a package."""
     whole = WorkPackage(work_package_id="base", title="", feature_slug="base", file_scope=())
-    return Base(project, whole, commit).reports(hear, anew=anew)
+    return Base(project, whole, commit)
 
 
 class Base:
@@ -149,6 +154,7 @@ class Base:
     def __init__(self, project: Project, package: WorkPackage, start: str) -> None:
         self.project, self.package, self.start = project, package, start
         self.cache = SetupCache(project.location.folder / "setups")
+        self.keeps = True  # the report, for later
         # A tree that no agent wrote. None where history does not tell: then nothing is kept, and nothing is trusted.
         self.origin = person_commit(project.repository, start, package.feature_slug)
 
@@ -218,7 +224,7 @@ class Base:
                 return known
             made = self._made(planned._replace(plan=plan), name[:16], hear)
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            if not _is_passing_fault(made):
+            if self.keeps and not _is_passing_fault(made):
                 replace_file(path, msgspec.json.encode(made))
             return made
 

@@ -23,7 +23,7 @@ from phasegate.engine.jobs import clear_away, last_seen, lost_row, run_job
 from phasegate.engine.local_desk import local_desk
 from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member, can_start, known_agents
-from phasegate.errors import ConfigError
+from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.shipped_words import instructions
 from phasegate.record.row_events import job_started
 from phasegate.record.store import Store
@@ -62,7 +62,7 @@ def make_round_trip(project: Project, store: Store, name: str) -> RoundTrip:
         local_desk(project, store) as desk,
         _empty_repository(project, job) as folder,
     ):
-        assigned = _assigned(project, job, member, folder, word)
+        assigned = _assigned(project, job, member, folder, instructions("round-trip", {"WORD": word}))
         admitted = admit(desk, assigned)
         store.append_now(assigned.feature, project.now(), [job_started(admitted.row)])
         ended = _run(desk, assigned, admitted)
@@ -70,6 +70,29 @@ def make_round_trip(project: Project, store: Store, name: str) -> RoundTrip:
         desk.trails.forget(job)
     store.anchor()
     return _told(project, assigned, ended, word)
+
+
+def ask_in(project: Project, store: Store, member: Member, commit: str, text: str) -> tuple[str, str]:
+    """Ask an agent in a copy of a commit that is thrown away: the job, and its answer. A run that fails is an error."""
+    job = project.clock.new_id()
+    folder = project.worktrees / f".ask-{job}"
+    keep_out_of_git(project.repository, project.worktrees)
+    try:
+        export(project.repository, commit, folder, with_git=True)
+        with local_desk(project, store) as desk:
+            assigned = _assigned(project, job, member, folder, text)._replace(feature=f"discover-{project.now()[:10]}")
+            admitted = admit(desk, assigned)
+            store.append_now(assigned.feature, project.now(), [job_started(admitted.row)])
+            ended = _run(desk, assigned, admitted)
+            store.append_now(assigned.feature, project.now(), ended.rows)
+            desk.trails.forget(job)
+    finally:
+        if folder.exists():
+            remove_tree(folder)
+    store.anchor()
+    if ended.end is not End.DONE:
+        raise StateConflict(f"{member.name} gave no answer: {ended.reason or ended.end}", ended.remediation)
+    return job, ended.answer.text
 
 
 def _member(project: Project, name: str) -> Member:
@@ -90,8 +113,7 @@ def _in_time(agent: Agent) -> Agent:
     return msgspec.structs.replace(agent, timeout_s=min(agent.timeout_s, LONGEST_S))
 
 
-def _assigned(project: Project, job: str, member: Member, folder: Path, word: str) -> Assigned:
-    text = instructions("round-trip", {"WORD": word})
+def _assigned(project: Project, job: str, member: Member, folder: Path, text: str) -> Assigned:
     return Assigned(
         job=job,
         agent=member.name,

@@ -34,6 +34,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "completion": ("completion", "completion", "Print the completion script for bash, zsh or fish."),
     "config": ("config", "config", "Show the configuration in effect, and where each value comes from."),
     "demo": ("demo", "demo", "Show the product at work in a throw-away folder."),
+    "discover": (
+        "discover",
+        "discover",
+        "Let an agent find out how the project is set up and tested; keep what holds.",
+    ),
     "dispatch": ("dispatch", "dispatch", "Carry a work package through implementation, checks, review and merge."),
     "escalate": ("workflow", "escalate", "Stop the workflow for a person."),
     "gate": ("workflow", "gate", "Check the gate of the current phase now."),
@@ -69,7 +74,7 @@ SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch", "sync"),
     "Look": ("show", "board", "report", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
-    "Set up": ("check", "agents", "config", "hook", "mcp", "notify", "otel", "scope", "completion"),
+    "Set up": ("check", "discover", "agents", "config", "hook", "mcp", "notify", "otel", "scope", "completion"),
 }
 TOOLS = "Tools for those who write prompts, specifications and agents"
 

@@ -37,14 +37,14 @@ def check(anew: bool, as_json: bool) -> int:
       phasegate check --anew --json
     """
     project = open_project(Path.cwd())
-    with _Progress() as progress:
+    with CheckProgress() as progress:
         reports = check_branch(project, current_branch(project), progress.hear, anew=anew)
     text = "\n".join(line for report in reports for line in _as_text(project, report))
     show(_as_data(project, reports), text, as_json)
     return 1 if any(report.failures for report in reports) else 0
 
 
-class _Progress:
+class CheckProgress:
     """What runs now, and for how long: one line on a terminal, a line a command elsewhere."""
 
     def __init__(self) -> None:
@@ -83,17 +83,19 @@ def _as_text(project: Project, report: BaseReport) -> Iterator[str]:
     yield f"{printable(name)}{kind}{where}, at {report.commit[:12]}"
     rows = rows_of_report(report)
     for row in rows:
-        yield from _told(row)
+        yield from told_row(row)
     yield from (f"note: {printable(note)}" for note in report.notes)
     failing = [row.name for row in rows if row.is_failed]
     if failing:
         policy = project.config.already_failing
         meaning = "new failures reject, these do not" if policy == "tolerate" else "no agent begins before they pass"
         yield f'failing: {", ".join(failing)} (already_failing = "{policy}" in [checks]: {meaning})'
+    if not any(row.is_asked for row in rows if row.name == "test"):
+        yield "no tests are known: phasegate discover lets an agent find out, or set them in phasegate.toml"
     yield f"whole output: {printable(os.path.relpath(report.logs, project.root))}"
 
 
-def _told(row: CheckedRow) -> Iterator[str]:
+def told_row(row: CheckedRow) -> Iterator[str]:
     time_taken = f" ({row.duration_s:.1f} s)" if row.duration_s is not None else ""
     yield f"{row.name}: {row.outcome}{time_taken} - {printable(row.summary)}"
     if not row.is_asked:

@@ -1,0 +1,82 @@
+"""`phasegate discover`: an agent proposes, we run it, a person sees the change (R8)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.dispatch_project import CHECK, DispatchProject, make_project, turn
+
+FILES = {"check_sources.py": CHECK, "src/a.txt": "one\n", "notes.md": "A project that detection knows nothing of.\n"}
+PROPOSAL = """```toml
+setup = "mkdir made && echo \\"$PIP_INDEX_URL\\" > made/env"
+test = "test -d made && ! grep -q secret made/env && python3 -m unittest -q check_sources"
+lint = "grep -rn nothing-like-this src"
+```
+"""
+
+
+def asked(tmp_path: Path, answer: str = PROPOSAL) -> DispatchProject:
+    project = make_project(tmp_path, files=FILES)
+    look = {"run": ["sh", "-c", "ls; echo x > src/new.txt"]}
+    project.play(turn("review", look, {"print": answer}, {"verdict": "PASS"}))
+    return project
+
+
+@pytest.mark.demand("R8.a", "R8.b")
+def test_what_holds_is_shown_and_written_and_what_fails_is_dropped(tmp_path: Path) -> None:
+    project = asked(tmp_path)
+    assert "phasegate discover" in project.command("check").stdout  # nothing is known: it is pointed at
+    before = (project.root / "phasegate.toml").read_text()
+    env = {"PIP_INDEX_URL": "https://me:secret@127.0.0.1:9/simple"}
+    found = project.command("discover", "--json", env=env)
+    assert found.code == 1, found  # nobody said yes
+    assert (project.root / "phasegate.toml").read_text() == before
+    assert [*found.json["kept"]] == ["setup", "test"], found.json
+    assert "+[checks.project]" in found.json["diff"]
+    done = project.command("discover", "--yes", env=env)
+    assert done.code == 0, done
+    assert "not kept: lint" in done.stdout
+    assert '+test = "test -d made' in done.stdout
+    assert not (project.root / "src/new.txt").exists()
+    project.git("commit", "-qam", "Say how it is tested")
+    control = project.command("check", env=env)  # now it is the person's own command, and is given what it needs
+    assert control.code == 1, control
+    (project.root / "notes.md").write_text("Another tree\n")
+    project.git("commit", "-qam", "Another tree")
+    checked = project.command("check", "--json")
+    assert checked.code == 0, checked
+    rows = {row["name"]: row for row in checked.json["checks"]}
+    assert (rows["test"]["tests"], rows["test"]["why"]) == (1, "set by hand")
+    assert not [*(project.root / ".worktrees").glob(".ask-*")]
+
+
+@pytest.mark.demand("R8.b")
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("I could not find out.", "there is none"),
+        ("```toml\ntest = [\n```\n", "is no TOML"),
+        ('```toml\nagents = "x"\n```\n', "agents cannot be used"),
+        ('```toml\ntest = "a\\nb"\n```\n', "test cannot be used"),
+    ],
+)
+def test_a_proposal_that_is_none_changes_nothing_and_says_why(tmp_path: Path, answer: str, told: str) -> None:
+    project = asked(tmp_path, answer)
+    before = (project.root / "phasegate.toml").read_text()
+    done = project.command("discover", "--yes")
+    assert done.code == 4, done
+    assert told in done.stderr
+    assert (project.root / "phasegate.toml").read_text() == before
+
+
+@pytest.mark.demand("R8.a")
+def test_commands_go_into_the_table_that_is_there_and_other_lines_stay() -> None:
+    from phasegate.engine.discovering import with_commands
+
+    text = '# mine\n[checks.python]  # ours\nlint = "ruff check"\ntest = "old"\n[run]\nparallel = 2\n'
+    assert with_commands(text, "python", {"test": 'sh -c "a\\b"'}, is_root=False) == (
+        '# mine\n[checks.python]  # ours\ntest = "sh -c \\"a\\\\b\\""\nlint = "ruff check"\n[run]\nparallel = 2\n'
+    )
+    assert with_commands("", "project", {"test": "t"}, is_root=True) == '[checks.project]\nroot = ""\ntest = "t"\n'
