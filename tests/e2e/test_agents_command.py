@@ -36,6 +36,9 @@ def test_without_any_program_it_says_no_and_how_to_get_each(tmp_path: Path) -> N
     for package in ("@anthropic-ai/claude-code", "@openai/codex", "@google/gemini-cli", "opencode-ai"):
         assert f"npm install -g {package}" in done.stdout
     assert not any(one["can_start"] for one in surveyed(machine).values())
+    about_cursor = done.stdout.partition("cursor-agent  (cursor")[2].partition("opencode  (")[0]
+    assert "untested: no version of it was run by us" in about_cursor
+    assert done.stdout.count("untested") == 1
 
 
 @pytest.mark.demand("D3.k")
@@ -51,7 +54,7 @@ def test_each_program_is_shown_with_its_place_its_version_and_the_tested_one(tmp
     assert "2.1.325, tested\n" in done.stdout
     assert "9.9.9, newer than tested (0.166.0)\n" in done.stdout
     assert "unknown: it ended with exit status 3" in done.stdout
-    assert "2025.09.18-7ae6800, unverified" in done.stdout
+    assert "2025.09.18-7ae6800, untested" in done.stdout
     found = surveyed(machine)
     assert (found["claude"]["path"], found["claude"]["version"]) == (str(path), "2.1.325")
     assert found["qwen"]["path"] == ""

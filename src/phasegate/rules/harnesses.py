@@ -165,6 +165,7 @@ _ROWS = (
         agent="opencode",
         program="opencode",
         package="opencode-ai",
+        oldest="1.17.18",
         tested="1.18.33",
         version_arguments=("--version",),
         keys=(

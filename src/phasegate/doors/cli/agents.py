@@ -13,11 +13,13 @@ from phasegate.doors.cli.render import current_folder, json_option, printable, s
 from phasegate.engine.agent_survey import Surveyed, open_workshop, survey
 from phasegate.engine.project import open_project, opened_store
 from phasegate.engine.round_trip import RoundTrip, make_round_trip
+from phasegate.rules.harnesses import KNOWN
 from phasegate.rules.spending import Spent, in_words
 
 _HINT = (
     "no agent can be started: install one of them, or name your own in phasegate.toml: [agents.NAME] with its harness"
 )
+_UNTESTED = "untested: no version of it was run by us"
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -84,6 +86,8 @@ def _facts(one: Surveyed) -> Iterator[tuple[str, str]]:
     if one.path:
         yield "program", one.path
         yield "version", _version(one)
+    elif one.harness in KNOWN and not one.tested:
+        yield "version", _UNTESTED
     if one.sign_in:
         yield "sign-in", ", ".join(one.sign_in)
     if one.roles:
@@ -102,7 +106,7 @@ def _version(one: Surveyed) -> str:
     if not one.version:
         return f"unknown: {one.version_unknown}"
     if not one.tested:
-        return f"{one.version}, unverified: no version of it was run by us"
+        return f"{one.version}, {_UNTESTED}"
     if one.version == one.tested:
         return f"{one.version}, tested"
     return f"{one.version}, {one.version_standing} ({one.tested}){f': {one.update}' if one.update else ''}"
