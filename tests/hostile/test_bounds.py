@@ -9,10 +9,10 @@ import pytest
 from phasegate.agents.request_spool import Answerer
 from phasegate.agents.spool_request import ArtifactWrite
 from phasegate.engine.job_end import LONGEST_REASON
-from phasegate.engine.spool_answers import MOST_ARTIFACT_BYTES, MOST_ARTIFACTS, answerer
+from phasegate.engine.project import opened_store
+from phasegate.engine.spool_answers import MOST_ARTIFACT_BYTES, MOST_ARTIFACTS, MOST_VERSIONS, answerer
 from phasegate.engine.views import open_reader
 from phasegate.errors import ConfigError
-from phasegate.record.artifacts import write_artifact
 from phasegate.rules.work_package import State
 from support.dispatch_project import SLUG, DispatchProject, approves, implements, make_project, package, turn
 
@@ -20,18 +20,16 @@ MIB = 1024**2
 
 
 def _stored(project: DispatchProject) -> int:
-    folder = project.project.features / SLUG / "WP01"
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    papers = project.project.location.folder / "papers"
+    return sum(path.stat().st_size for path in papers.rglob("*") if path.is_file())
 
 
 @pytest.mark.demand("D14.e")
 def test_the_artifacts_of_a_package_are_bounded_together(tmp_path: Path) -> None:
     project = make_project(tmp_path)
-    reader = open_reader(str(project.root))
-    assert reader is not None
-    with reader:
-        answer = answerer(project.project, reader, SLUG, "WP01", "a job")
-        said = [answer_of(answer, ArtifactWrite(SLUG, f"WP01/{n}.log", "x" * 4 * MIB)) for n in range(50)]
+    with opened_store(project.project) as store:
+        answer = answerer(project.project, store, SLUG, "WP01", "a job")
+        said = [answer_of(answer, ArtifactWrite(SLUG, f"WP01/{n}.log", f"{n}" + "x" * 4 * MIB)) for n in range(50)]
         assert said[0] == ""
         assert f"(limit {MOST_ARTIFACT_BYTES})" in said[-1]
         assert 0 < _stored(project) <= MOST_ARTIFACT_BYTES
@@ -39,8 +37,11 @@ def test_the_artifacts_of_a_package_are_bounded_together(tmp_path: Path) -> None
         assert again == "", "what takes the place of another needs no more room"
         many = [answer_of(answer, ArtifactWrite(SLUG, f"WP01/small/{n}", "x")) for n in range(MOST_ARTIFACTS + 10)]
         assert f"(limit {MOST_ARTIFACTS})" in many[-1]
-    write_artifact(project.project.root, SLUG, "WP01/unbounded.log", b"x" * MOST_ARTIFACT_BYTES)
-    assert _stored(project) > MOST_ARTIFACT_BYTES, "the writer itself sets no such bound"
+        over = [answer_of(answer, ArtifactWrite(SLUG, "WP01/0.log", f"{n}" + "x" * 4 * MIB)) for n in range(30)]
+        assert f"(limit {MOST_ARTIFACT_BYTES})" in over[-1], "one file, over and over, fills no disk"
+        assert _stored(project) <= MOST_VERSIONS * MOST_ARTIFACT_BYTES
+    project.project.papers.put(b"x" * MOST_VERSIONS * MOST_ARTIFACT_BYTES)
+    assert _stored(project) > MOST_VERSIONS * MOST_ARTIFACT_BYTES, "the writer itself sets no such bound"
 
 
 def answer_of(answer: Answerer, request: ArtifactWrite) -> str:

@@ -169,7 +169,9 @@ def test_without_a_sandbox_an_agent_that_changes_nothing_outside_is_done(tmp_pat
     project.play(turn("implement", *writes(FORM), shell(report), SUCCESS), approves())
     done = project.dispatch()
     assert done.state is State.DONE, done.reason
-    assert (project.root / "kitty-specs/001-user-login/WP01/report.txt").read_text() == "fine"
+    assert not (project.root / "kitty-specs/001-user-login/WP01").exists()
+    where = ("--feature-slug", "001-user-login", "--relative-path", "WP01/report.txt")
+    assert project.command("artifact", "read", *where).stdout == "fine"
 
 
 @pytest.mark.demand("D13.h", "D13.i")

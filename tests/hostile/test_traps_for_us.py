@@ -423,16 +423,19 @@ def test_a_folder_that_was_there_does_not_become_a_repository(tmp_path: Path) ->
 
 @pytest.mark.demand("D6.m", "D14.c")
 def test_the_folder_of_artifacts_does_not_become_a_repository(tmp_path: Path) -> None:
-    """It lies in the person's own tree, and no scope is needed to write there."""
+    """What agents store lies in the record; in the person's own tree it would be one, once HEAD is there."""
     project, mark = make_project(tmp_path), tmp_path / "ran"
     parts = {**REPOSITORY_PARTS, "config": settings_that_run(mark)}
     command = f"phasegate artifact write --feature-slug {SLUG} --relative-path WP01/{{}} --content {{}}"
     attack = "; ".join(command.format(name, shlex.quote(text)) for name, text in parts.items())
     assert played(project, attack).dispatch().state is State.DONE
     folder = project.root / f"kitty-specs/{SLUG}/WP01"
-    assert (folder / "config").is_file()
-    assert not runs_something(folder, mark)
-    (folder / "HEAD").write_text(parts["HEAD"])
+    assert not folder.exists()
+    where = ("--feature-slug", SLUG, "--relative-path", "WP01/config")
+    assert project.command("artifact", "read", *where).stdout == parts["config"]
+    for name, text in parts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
     assert runs_something(folder, mark)
 
 

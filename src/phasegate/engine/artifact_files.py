@@ -6,21 +6,30 @@ What lies in the checkout comes first: `write` puts it there. The documents of a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.engine.feature_branch import Branch
+from phasegate.engine.kept_artifacts import kept_artifacts
 from phasegate.engine.project import open_project
+from phasegate.errors import ConfigError
 from phasegate.record.artifacts import list_artifacts, list_features, read_artifact, write_artifact
+from phasegate.record.reader import read_store
 from phasegate.rules.artifact_path import require_slug
 from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import slug_is_safe
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import read_blobs, read_refs
 
+IN_RECORD = "record"
+
 
 class ListedArtifact(NamedTuple):
-    """One artifact; `path` is relative to the folder of its feature, `branch` where it is not in the checkout."""
+    """One artifact; `path` is relative to the folder of its feature, `branch` where it is not in the checkout.
+
+    What an agent stored is in the record.
+    """
 
     feature_slug: str
     path: str
@@ -30,7 +39,7 @@ class ListedArtifact(NamedTuple):
 
 def artifact_lines(found: Sequence[ListedArtifact], below: str) -> str:
     """Artifacts as people read them, one a line."""
-    places = (f"  on {one.branch}" if one.branch else "" for one in found)
+    places = (f"  {'in the' if one.branch == IN_RECORD else 'on'} {one.branch}" if one.branch else "" for one in found)
     rows = zip(found, places, strict=True)
     lines = (visible(f"{below}/{one.feature_slug}/{one.path}  {one.bytes} bytes{on}") for one, on in rows)
     return "\n".join(lines) or "no artifacts"
@@ -45,13 +54,15 @@ class ArtifactFiles:
         self.below = self._project.config.paths.features.rstrip("/")
 
     def write(self, slug: str, path: str, content: bytes) -> str:
-        """Write one file below the feature's folder; where it is, relative to the repository."""
+        """Write one file below the folder of a feature that there is; where it is, relative to the repository."""
+        if require_slug(slug) not in (known := self._features()):
+            raise ConfigError(f"there is no feature {slug}", f"known are: {', '.join(known) or 'none yet'}")
         write_artifact(self._root, slug, path, content, below=self.below)
         return f"{self.below}/{slug}/{path}"
 
     def read(self, slug: str, path: str) -> bytes:
         there = {one.path for one in list_artifacts(self._root, slug, below=self.below)}
-        if path not in there and path in (found := self._on_branch(slug)):
+        if path not in there and path in (found := {**self._on_branch(slug), **self._stored(slug)}):
             return found[path]
         return read_artifact(self._root, slug, path, below=self.below)
 
@@ -63,14 +74,26 @@ class ArtifactFiles:
     def _features(self) -> list[str]:
         prefix = f"{BRANCHES}feat/"
         branches = (ref.removeprefix(prefix) for ref in read_refs(self._project.repository, prefix))
-        return sorted({*list_features(self._root, below=self.below), *filter(slug_is_safe, branches)})
+        with read_store(self._project.location) or nullcontext() as reader:
+            recorded = reader.features() if reader else []
+        return sorted({*list_features(self._root, below=self.below), *filter(slug_is_safe, (*branches, *recorded))})
 
     def _of(self, slug: str) -> Iterator[ListedArtifact]:
         there = {one.path: one.bytes for one in list_artifacts(self._root, slug, below=self.below)}
         yield from (ListedArtifact(slug, path, size) for path, size in there.items())
-        for path, data in self._on_branch(slug).items():
+        on_branch, stored = self._on_branch(slug), self._stored(slug)
+        for path, data in on_branch.items():
             if path not in there:
                 yield ListedArtifact(slug, path, len(data), f"feat/{slug}")
+        for path, data in stored.items():
+            if path not in there and path not in on_branch:
+                yield ListedArtifact(slug, path, len(data), IN_RECORD)
+
+    def _stored(self, slug: str) -> dict[str, bytes]:
+        """What agents stored."""
+        with read_store(self._project.location) or nullcontext() as reader:
+            kept = kept_artifacts(reader, slug) if reader else ()
+        return {one.path: self._project.papers.get(one.paper) for one in kept}
 
     def _on_branch(self, slug: str) -> dict[str, bytes]:
         branch = Branch(self._project, require_slug(slug))

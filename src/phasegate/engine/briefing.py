@@ -10,9 +10,9 @@ from phasegate.agents.port import NOTHING
 from phasegate.engine.context_documents import ContextDocument, context_documents, role_of_phase
 from phasegate.engine.feature_branch import Branch
 from phasegate.engine.job_end import Assigned
-from phasegate.engine.scope_exceptions import ScopeException
+from phasegate.engine.kept_artifacts import KeptArtifact, artifact_pieces
 from phasegate.engine.staffing import Member
-from phasegate.engine.steps import Errand
+from phasegate.engine.steps import Errand, Known
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.shipped_words import instructions, note
 from phasegate.rules.budget import Piece, PieceKind
@@ -39,7 +39,7 @@ def brief_package(
     member: Member,
     job: str,
     folder: Path,
-    allowed: tuple[ScopeException, ...],
+    known: Known,
     said: str = "",
     programs: tuple[str, ...] = (),
 ) -> Assigned:
@@ -47,7 +47,7 @@ def brief_package(
     lay_file(folder, place.document_name, place.document)
     implements = errand.role == "implement"
     share = place.share(errand.agent_index) if implements else None
-    scope = place.scope(errand.agent_index, allowed)
+    scope = place.scope(errand.agent_index, known.allowed)
     documents = context_documents(place.project, place.package.feature_slug, place.start(), folder)
     values = {
         **_package_facts(place, run, errand, share, said),
@@ -56,7 +56,8 @@ def brief_package(
     }
     if programs:
         values["NOTE"] = f"{note('ready')}\n{values['NOTE']}"
-    pieces = tuple(_package_pieces(place, run, errand, documents))
+    stored = artifact_pieces(place.project.papers, known.artifacts)
+    pieces = (*_package_pieces(place, run, errand, documents), *stored)
     saved = 0
     if errand.role == "review" and run.can_review_delta:
         shorter = tuple(_delta_pieces(place, run, pieces, folder))
@@ -214,7 +215,14 @@ def _decision(said: str) -> Iterator[Piece]:
 
 
 def brief_phase(
-    branch: Branch, feature: Feature, errand: Errand, member: Member, job: str, folder: Path, commit: str
+    branch: Branch,
+    feature: Feature,
+    errand: Errand,
+    member: Member,
+    job: str,
+    folder: Path,
+    commit: str,
+    artifacts: tuple[KeptArtifact, ...] = (),
 ) -> Assigned:
     """A new job for a phase, in this folder, about this commit of the feature's branch."""
     project, role, writes = branch.project, errand.role, errand.role in WRITERS
@@ -233,7 +241,7 @@ def brief_phase(
         checkout=folder,
         document=None,
         instructions=instructions(_FORMS.get(role, role), values),
-        pieces=tuple(_phase_pieces(branch, feature, errand, commit)),
+        pieces=(*_phase_pieces(branch, feature, errand, commit), *artifact_pieces(project.papers, artifacts)),
         paths=tuple(path for path in blobs_of(project.repository, commit) if not _is_of_features(branch, path)),
         documents=documents if writes else (),
         scope=write_scope(branch, role) if writes else NOTHING,

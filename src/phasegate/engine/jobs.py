@@ -20,8 +20,9 @@ from phasegate.agents.port import (
     Launch,
     Usage,
 )
-from phasegate.agents.request_spool import RequestSpool
+from phasegate.agents.request_spool import Answerer, RequestSpool, SpoolAnswer
 from phasegate.agents.sign_in import lent
+from phasegate.agents.spool_request import ArtifactWrite, SpoolRequest
 from phasegate.agents.table import harness_of
 from phasegate.agents.way_out import Outward, with_way_out
 from phasegate.cage.broker import Broker, Reached
@@ -107,7 +108,7 @@ def run_job(
             trail.write(Done("phasegate", Action.NOTICE, Source.OBSERVED, {"text": text}))
         watch = admitted.look_outside() if level is Level.NONE else None
         live = LiveTrail(trail.agent, trail.write, project.clock.monotonic_s)
-        with spool.serving(admitted.answer):
+        with spool.serving(_noting_artifacts(trail, admitted.answer)):
             cage = Job(request)
             announce(cage)  # whoever started this may stop it from another thread
             hear = _listener(project, assigned.job, live, request.secrets)
@@ -163,6 +164,20 @@ def _listener(project: Project, job: str, live: LiveTrail, secrets: tuple[bytes,
         live(event)
 
     return hear
+
+
+def _noting_artifacts(trail: JobTrail, answer: Answerer) -> Answerer:
+    """Answer as before; what is stored goes into the trail at once."""
+
+    def answered(request: SpoolRequest) -> SpoolAnswer:
+        said = answer(request)
+        if isinstance(request, ArtifactWrite) and said.exit_status == 0:
+            data = request.content.encode()
+            fields: dict[str, Value] = {"path": request.relative_path, "bytes": len(data), "hash": digest(data)}
+            trail.write(trail.agent.did(Action.WRITE_ARTIFACT, Source.OBSERVED, **fields))
+        return said
+
+    return answered
 
 
 def _deeds(project: Project, assigned: Assigned) -> list[Deed]:

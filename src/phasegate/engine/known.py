@@ -8,6 +8,7 @@ import msgspec
 
 from phasegate.engine.claims import CLAIMED
 from phasegate.engine.feature_journal import state_of
+from phasegate.engine.kept_artifacts import kept_artifacts
 from phasegate.engine.packages import HAPPENED, PLAN_LOADED, read_package_event, read_plan
 from phasegate.engine.ports import RecordReader
 from phasegate.engine.questions import answers_for
@@ -54,6 +55,7 @@ def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
         tuple(one for one in claims if package in ("", one.package)),
         Spent() if package else record.spent(slug),
         "" if package else record.head().hash,
+        kept_artifacts(record, slug, package),
         tuple(_implementers(record, started) if package else _last_worker(record, slug)),
         tuple(checked),
         state_text(state_of(record, slug)),

@@ -38,11 +38,9 @@ class Watch:
         """The paths and refs that changed and are not ours."""
         after = self._look()
         others = self._others_in_work()
-        folder = self._project.config.paths.features.rstrip("/")
-        artifacts = tuple(f"{folder}/{slug}/{name}/" for slug, name in {self._mine, *others})
         found = changed_outside(self._project.repository, self._before, after, ours=(REF,))
         busy = tuple(f"{self._worktrees}/{slug}-{name}{end}" for slug, name in others for end in ("/", "-agent"))
-        return [change.path for change in found if not change.path.startswith((*artifacts, *busy))]
+        return [change.path for change in found if not change.path.startswith(busy)]
 
     def _look(self) -> Sight:
         return look_outside(self._project.repository, self._unwatched(), self._checkouts)

@@ -130,7 +130,7 @@ class PackageSteps:
             folder = copy_for_review(place.project, place.name, run.commit)
             programs = furnisher(place.project, place.package)(folder, folder, run.commit).programs
             show_state(folder, known.state, tracked)
-        return brief_package(place, run, errand, member, job, folder, known.allowed, said, programs)
+        return brief_package(place, run, errand, member, job, folder, known, said, programs)
 
     def started(self, errand: Errand, assigned: Assigned) -> PackageJobStarted:
         return PackageJobStarted(

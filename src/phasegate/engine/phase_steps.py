@@ -115,7 +115,7 @@ class PhaseSteps:
         show_state(folder, known.state, blobs_of(self._project.repository, commit), aside)
         for words in known.answers:
             feature = told(feature, words, feature.workflow.index)
-        briefed = brief_phase(self._branch, feature, errand, member, job, folder, commit)
+        briefed = brief_phase(self._branch, feature, errand, member, job, folder, commit, known.artifacts)
         return briefed._replace(own=assignment if errand.role in WRITERS else None, before=known.checked)
 
     def started(self, errand: Errand, assigned: Assigned) -> JobStarted:

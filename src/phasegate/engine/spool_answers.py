@@ -26,6 +26,7 @@ from phasegate.agents.spool_request import (
 from phasegate.agents.spool_shim import NO_ANSWER
 from phasegate.engine.artifact_files import ArtifactFiles, artifact_lines
 from phasegate.engine.feature_journal import state_of
+from phasegate.engine.kept_artifacts import KeptArtifact, all_versions, keep_artifact
 from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.package_view import planned_cards
 from phasegate.engine.project import Project, Store
@@ -34,8 +35,6 @@ from phasegate.engine.spec_check import check_documents, report_lines, report_ob
 from phasegate.engine.status_text import overview_text, package_text, worktree_text
 from phasegate.engine.views import Overview, find_cards, overview
 from phasegate.errors import ConfigError
-from phasegate.record.artifacts import Artifact, list_artifacts, write_artifact
-from phasegate.record.reader import Reader
 from phasegate.rules.block import parse_menu
 from phasegate.rules.next_steps import EVENTS, next_steps
 from phasegate.rules.plain_json import as_data
@@ -43,6 +42,7 @@ from phasegate.rules.work_package import is_package_id
 
 MOST_ARTIFACTS = 200
 MOST_ARTIFACT_BYTES = 20_000_000
+MOST_VERSIONS = 4  # of all of it: what was replaced is kept too
 
 
 def answerer(project: Project, store: Store, feature: str, work: str, job: str) -> Answerer:  # noqa: C901 - a table
@@ -78,8 +78,9 @@ def answerer(project: Project, store: Store, feature: str, work: str, job: str) 
 class _OwnFeature:
     """Answers about one feature."""
 
-    def __init__(self, project: Project, reader: Reader, feature: str, work: str) -> None:
-        self._project, self._reader, self._feature, self._work = project, reader, feature, work
+    def __init__(self, project: Project, store: Store, feature: str, work: str) -> None:
+        self._project, self._feature, self._work = project, feature, work
+        self._store = self._reader = store
         self.below = project.config.paths.features.rstrip("/")
 
     def next(self, request: Next) -> SpoolAnswer:
@@ -106,9 +107,9 @@ class _OwnFeature:
         if lent_keys(self._project).are_in(path.encode("utf-8", "surrogateescape") + b"\n" + content):
             raise ConfigError("it holds a key that was lent to this job", "take it out, and write it again")
         _check_place(self._work, path)
-        there = list_artifacts(self._project.root, self._feature, below=self.below)
-        _check_room(there, self._work, path, content)
-        write_artifact(self._project.root, self._feature, path, content, below=self.below)
+        _check_room(all_versions(self._store, self._feature), self._work, path, content)
+        kept = keep_artifact(self._project.papers, path, content, self._work)
+        self._store.append_now(self._feature, self._project.now(), [kept])
         return SpoolAnswer(0, f"wrote {self.below}/{self._feature}/{path} ({len(content)} bytes)\n")
 
     def list(self, request: ArtifactList) -> SpoolAnswer:
@@ -161,13 +162,14 @@ def _check_place(work: str, path: str) -> None:
         raise ConfigError(f"{path} is not below {work}/", f"write evidence there; {whose}")
 
 
-def _check_room(there: Sequence[Artifact], work: str, path: str, content: bytes) -> None:
-    """All artifacts of a package together are bounded: they lie in the person's own checkout."""
-    others = [one for one in there if one.path.startswith(f"{work}/") and one.path != path]
-    size = sum(one.bytes for one in others) + len(content)
-    if len(others) >= MOST_ARTIFACTS:
-        raise ConfigError(f"{work} has {len(others)} artifacts (limit {MOST_ARTIFACTS})", "put several into one file")
-    if size > MOST_ARTIFACT_BYTES:
+def _check_room(versions: Sequence[KeptArtifact], work: str, path: str, content: bytes) -> None:
+    """All artifacts of a package together are bounded, and so are those that others took the place of."""
+    own = [one for one in versions if one.work == work]
+    there = {one.path: one.bytes for one in own if one.path != path}
+    if len(there) >= MOST_ARTIFACTS:
+        raise ConfigError(f"{work} has {len(there)} artifacts (limit {MOST_ARTIFACTS})", "put several into one file")
+    size, ever = sum(there.values()) + len(content), sum(one.bytes for one in own) + len(content)
+    if size > MOST_ARTIFACT_BYTES or ever > MOST_VERSIONS * MOST_ARTIFACT_BYTES:
         why = f"the artifacts of {work} would have {size} bytes (limit {MOST_ARTIFACT_BYTES})"
         raise ConfigError(why, "keep what a reviewer needs, and leave the rest out")
 

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from phasegate.engine.job_end import Assigned, Ended
+from phasegate.engine.kept_artifacts import KeptArtifact
 from phasegate.engine.scope_exceptions import ScopeException
 from phasegate.engine.staffing import Member
 from phasegate.record.rows import Event, Package
@@ -63,6 +64,7 @@ class Known(NamedTuple):
     claims: tuple[Claimed, ...] = ()  # of a package's agents
     spent: Spent = Spent()  # on a feature
     chain: str = ""  # the head of the audit chain, for a feature
+    artifacts: tuple[KeptArtifact, ...] = ()  # that agents stored, of the package or of the whole feature
     workers: tuple[UnitWorker, ...] = ()  # the implementers of a package; of a feature, whoever had the last job
     checked: tuple[tuple[str, Done], ...] = ()  # what we ran for the next job of a feature, with its time
     state: str = ""  # what state.json shows of the feature

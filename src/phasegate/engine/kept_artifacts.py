@@ -1,0 +1,61 @@
+"""What agents store with `artifact write`: kept in the record, by content, for those who judge and those who follow.
+
+It never goes into the person's checkout. The journal says which job wrote which file; the last one of a path counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from phasegate.engine.ports import Papers, RecordReader
+from phasegate.errors import ConfigError
+from phasegate.record.rows import Event
+from phasegate.rules.artifact_path import path_problem
+from phasegate.rules.budget import Piece, PieceKind
+from phasegate.rules.visible_text import visible
+
+ARTIFACT_WRITTEN = "artifact.written"
+LONGEST_SHOWN = 20_000  # characters of one artifact in a prompt
+MOST_SHOWN = 20
+
+
+class KeptArtifact(msgspec.Struct, frozen=True):
+    """One file that an agent stored; `paper` is the hash of its content."""
+
+    path: str  # relative to the feature's folder
+    bytes: int
+    paper: str
+    work: str  # the package
+
+
+def keep_artifact(papers: Papers, path: str, content: bytes, work: str) -> Event:
+    """Keep the content; the event that makes it known."""
+    if problem := path_problem(path):
+        raise ConfigError(f"artifact path '{visible(path[:120])}' {problem}", "for instance WP01/test-report.txt")
+    return Event(ARTIFACT_WRITTEN, msgspec.json.encode(KeptArtifact(path, len(content), papers.put(content), work)))
+
+
+def kept_artifacts(record: RecordReader, feature: str, work: str = "") -> tuple[KeptArtifact, ...]:
+    """What is kept of a feature, or of one package of it, by path."""
+    found = {one.path: one for one in all_versions(record, feature)}
+    return tuple(found[path] for path in sorted(found) if work in ("", found[path].work))
+
+
+def all_versions(record: RecordReader, feature: str) -> list[KeptArtifact]:
+    """Everything that was ever stored, oldest first: a file that took the place of another takes room too."""
+    events = (recorded for recorded in record.events(feature) if recorded.kind == ARTIFACT_WRITTEN)
+    return [msgspec.json.decode(recorded.payload, type=KeptArtifact) for recorded in events]
+
+
+def artifact_pieces(papers: Papers, artifacts: Iterable[KeptArtifact]) -> Iterator[Piece]:
+    """Artifacts as context: the first ones, each up to a length; what is left out is named."""
+    every = [*artifacts]
+    for one in every[:MOST_SHOWN]:
+        text = papers.get(one.paper).decode("utf-8", "replace")
+        rest = len(text) - LONGEST_SHOWN
+        cut = f"\n[... {rest} more characters: phasegate artifact read]\n" if rest > 0 else ""
+        yield Piece(PieceKind.REVISED, one.path, text[:LONGEST_SHOWN] + cut)
+    if left_out := [visible(one.path) for one in every[MOST_SHOWN:]]:
+        yield Piece(PieceKind.REVISED, "artifacts-left-out.txt", "\n".join(left_out) + "\n")
