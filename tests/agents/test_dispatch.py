@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from phasegate.rules.work_package import State
-from support.dispatch_project import FEATURE, DispatchProject, make_project
+from support.dispatch_project import FEATURE, SLUG, DispatchProject, make_project
 from support.real_agents import SUBJECTS, Subject, opencode_settings, processes_tagged
 from support.standin import Fail, Say, Script, Shell, Standin, Write
+from support.trail_story import expect_stories, trails_of
 
 FORM = "src/login.ts"
 TEXT = "export const login = () => 'é';\n"
@@ -42,7 +44,7 @@ def project_of(subject: Subject, folder: Path, url: str, monkeypatch: pytest.Mon
     return make_project(folder, harness="\n".join(lines), agent="timeout_s = 300", run=rounds)
 
 
-@pytest.mark.demand("D3.a", "D8.a")
+@pytest.mark.demand("D3.a", "D8.a", "D13.j", "D13.k")
 @pytest.mark.parametrize("commits", [True, False], ids=["it commits", "we commit"])
 def test_a_work_package_is_implemented_committed_validated_reviewed_and_merged(
     subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: bool
@@ -59,6 +61,10 @@ def test_a_work_package_is_implemented_committed_validated_reviewed_and_merged(
     assert project.worktrees() == set()
     messages = project.git("log", "--format=%s", f"main..{FEATURE}")
     assert ("WP01: Write the login form" in messages) is commits, messages
+    trails = trails_of([sys.executable, "-m", "phasegate"], project.root)
+    expect_stories(trails, project.root, "main", SLUG, FEATURE)
+    actors = {entry["actor"] for entries in trails.values() for entry in entries}
+    assert actors == {"phasegate", f"agent:{subject.kind.replace('_', '-')}"}
     for job in project.jobs():
         prompt = project.prompt(job.id).strip()
         assert any(prompt in text for seen in model.seen for text in seen.strings), f"{job} was not told its prompt"

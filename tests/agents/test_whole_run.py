@@ -13,6 +13,7 @@ from support.feature_run import CONFIG, FILES, SLUG, FeatureRun
 from support.git_project import make_repository
 from support.real_agents import KEY, SUBJECTS, Subject, processes_tagged
 from support.standin import Fail, Say, Script, Standin, Write
+from support.trail_story import expect_stories, trails_of
 
 FOLDER = f"kitty-specs/{SLUG}"
 BYE = "def bye(name):\n    return f'Bye, {name}'\n"
@@ -39,7 +40,8 @@ def result(prompt: str) -> str:
     job = re.search(r"- job_id: (\S+)", prompt)
     assert job is not None, prompt[-2000:]
     fields = {"job_id": job[1], "wp_id": "WP01", "success": True, "status": "completed", "summary": "Done"}
-    return f"It is done.\n\n```json\n{json.dumps(fields)}\n```\n"
+    task = '<task_status id="2.1">COMPLETED</task_status>'
+    return f"It is done.\n\n{task}\n\n```json\n{json.dumps(fields)}\n```\n"
 
 
 SCRIPTS = (
@@ -77,13 +79,14 @@ def make_run(folder: Path, url: str, subjects: list[Subject], monkeypatch: pytes
     return run
 
 
-@pytest.mark.demand("W6.a", "W7.a", "D3.a", "D3.b", "D3.c", "P5.a", "P7.b")
+@pytest.mark.demand("W6.a", "W7.a", "D3.a", "D3.b", "D3.c", "D13.j", "D13.k", "P5.a", "P7.b")
 def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subjects = [SUBJECTS[kind] for kind in ("claude_code", "codex", "gemini")]
     with Standin(*SCRIPTS) as model:
         run = make_run(tmp_path, model.url, subjects, monkeypatch)
+        begun = run.git("rev-parse", "main")
         done = run.run("run", "quick", "Say bye", "--merge")
     assert done.returncode == 0, done.stdout + done.stderr
     assert run.git("show", "main:bye.py") == BYE.strip()
@@ -103,6 +106,9 @@ def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
         assert job.tokens > 0
         assert processes_tagged(job.id) == []
     assert verify(run.project.location).problems == ()
+    trails = trails_of(run.argv(), run.root)
+    expect_stories(trails, run.root, begun, SLUG)
+    assert any(entry["source"] == "reported" and entry["action"] == "write_file" for entry in trails[jobs[2].id])
     assert "spent: " in run.run("status").stdout
 
 

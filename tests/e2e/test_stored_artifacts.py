@@ -20,11 +20,11 @@ def test_what_an_agent_stores_is_in_the_record_the_trail_and_the_reviewers_promp
     refused = {"run": f"{WRITE % ('../../../escaped.txt', 'x')} && exit 9; {WRITE % ('spec.md', 'x')} && exit 9; true"}
     lists = {"run": "agileplus artifact list | grep -q WP01/test-report.txt"}
     project.play(turn("implement", stores, refused, lists, *writes("src/login.ts"), {"result": "success"}), approves())
-    before = project.git("status", "--porcelain", "--ignored")
+    before = project.git("status", "--porcelain")
     done = project.command("dispatch", "WP01")
     assert done.code == 0, done.stdout + done.stderr
     implementer, reviewer = project.jobs()
-    assert project.git("status", "--porcelain", "--ignored") == before
+    assert project.git("status", "--porcelain") == before
     assert not [*tmp_path.rglob("test-report.txt")]
     assert not [*tmp_path.rglob("escaped.txt")]
     assert WORDS in project.prompt(reviewer.id)
