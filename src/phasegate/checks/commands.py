@@ -43,8 +43,7 @@ _ENVIRONMENT = {
     "UV_PYTHON_DOWNLOADS": "never",
     "PYTHONDONTWRITEBYTECODE": "1",
     "GOFLAGS": "-modcacherw",
-    # pnpm would fetch the exact version that `packageManager` names, and stop where it cannot be had.
-    "npm_config_manage_package_manager_versions": "false",
+    # pnpm would stop where it is not of the exact version that `packageManager` names.
     "pnpm_config_pm_on_fail": "ignore",
 }
 
@@ -138,7 +137,7 @@ class Bench:
             argv=("sh", "-c", line),
             cwd=self.checkout,
             place=self.place,
-            purpose=purpose if purpose in Purpose.__members__.values() else "command",
+            purpose=purpose if purpose.isalnum() else "command",
             env={
                 **_ENVIRONMENT,
                 "CARGO_HOME": str(self.checkout / _TOOLS / "cargo"),
