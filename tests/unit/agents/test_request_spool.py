@@ -63,7 +63,7 @@ def test_the_commands_of_the_specification_are_understood(line: str, request_: S
             "artifact write --feature-slug s --relative-path p",
             "artifact read --feature-slug s --content x --relative-path p",
         ),
-        *("status --feature-slug s", "status --force", "artifact list --feature-slug", "status --json --json"),
+        *("status --relative-path s", "status --force", "artifact list --feature-slug", "status --json --json"),
         "artifact write --feature-slug s --feature-slug t --relative-path p --content c",
         "status " + "x " * 50,
     ],
