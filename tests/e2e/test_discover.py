@@ -80,3 +80,12 @@ def test_commands_go_into_the_table_that_is_there_and_other_lines_stay() -> None
         '# mine\n[checks.python]  # ours\ntest = "sh -c \\"a\\\\b\\""\nlint = "ruff check"\n[run]\nparallel = 2\n'
     )
     assert with_commands("", "project", {"test": "t"}, is_root=True) == '[checks.project]\nroot = ""\ntest = "t"\n'
+
+
+@pytest.mark.demand("R8.a")
+def test_init_points_at_discover_where_nothing_was_detected(tmp_path: Path) -> None:
+    project = asked(tmp_path)
+    project.git("rm", "-q", "phasegate.toml", "check_sources.py")
+    project.git("commit", "-qm", "Nothing that detection knows")
+    assert "phasegate discover" in project.command("init").stdout
+    assert project.command("config", "show").code == 0

@@ -71,7 +71,10 @@ def _agent(program: HarnessRow, is_set: frozenset[str]) -> str:
 
 def _checks(seen: Seen) -> list[str]:
     if not seen.kind:
-        return []
+        return [
+            "# The kind of project was not detected. `phasegate discover` lets an agent find out its tests, or:\n"
+            '# [checks.project]\n# root = ""\n# setup = "..."\n# test = "..."\n'
+        ]
     head = (
         f"# {seen.title} was detected. `phasegate check` finds the commands, tries them on a clean checkout, and says\n"
         "# why each was chosen. One that is set here replaces what it finds; an empty one drops it.\n"
