@@ -328,7 +328,7 @@ def refuse_unsound(project: Project, report: BaseReport) -> None:
             setup,
             f'{setup.remedy} Or set your own: setup = "..." in {_table(report)} of phasegate.toml.',
         )
-    if test is not None and test.outcome is Outcome.FAILED and test.tests is None and _cannot_run(report, test):
+    if test is not None and test.outcome is Outcome.FAILED and _ran_none(test) and _cannot_run(report, test):
         raise _unsound(
             report, test, f'set test = "..." in {_table(report)} of phasegate.toml; an empty one asks for none'
         )
@@ -340,6 +340,10 @@ def refuse_unsound(project: Project, report: BaseReport) -> None:
             f"these checks fail before the work begins: {names}",
             'fix them, or set already_failing = "tolerate" in [checks]; `phasegate check` shows each',
         )
+
+
+def _ran_none(test: Check) -> bool:
+    return test.tests is None or not test.tests.executed
 
 
 def _cannot_run(report: BaseReport, test: Check) -> bool:

@@ -444,7 +444,9 @@ def _runs_unittest(files: ProjectFiles, everything: list[RequirementSource]) -> 
 def _unittest(files: ProjectFiles) -> FoundCommand:
     folder = next((name for name in ("tests", "test") if any(path.startswith(f"{name}/") for path in files.paths)), "")
     if not folder:
-        return FoundCommand("python3 -m unittest discover", "tests are written for unittest")
+        tests = [path.rpartition("/")[2] for path in files.paths if is_test_file(path)]
+        pattern = "" if any(name.startswith("test") for name in tests) or not tests else " -p '*_test.py'"
+        return FoundCommand(f"python3 -m unittest discover{pattern}", "tests are written for unittest")
     is_package = f"{folder}/__init__.py" in files.paths
     names = [path for path in files.paths if path.startswith(f"{folder}/") and path.endswith(".py")]
     pattern = "" if any(path.rpartition("/")[2].startswith("test") for path in names) else " -p '*test*.py'"

@@ -369,3 +369,10 @@ def test_a_package_manager_that_is_not_there_is_got_aside_in_the_projects_versio
     assert last.test is not None
     assert last.test.run.startswith("npm "), "set up by npm, it is tested by npm"
     assert any(package in note for note in found.notes)
+
+
+@pytest.mark.demand("R1.a")
+def test_unittests_beside_the_code_are_found_by_their_names() -> None:
+    case = "import unittest\nclass A(unittest.TestCase): pass\n"
+    files = {"pyproject.toml": BUILDABLE, "thing/tests/__init__.py": "", "thing/tests/a_test.py": case}
+    assert detected(files).commands["test"].run == "python3 -m unittest discover -p '*_test.py'"
