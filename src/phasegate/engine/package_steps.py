@@ -119,7 +119,8 @@ class PackageSteps:
         place, said = self._place_of(errand), "\n".join(filter(None, (self._said, *known.answers)))
         if errand.role == PackageStep.COMPARE:
             assigned = assign_comparison(place, run, errand, member, job)
-            show_state(assigned.checkout, known.state, place.blobs_of(place.start()))
+            start = place.of_attempt(errand.candidates[0]).start()  # the package has no checkout of its own yet
+            show_state(assigned.checkout, known.state, place.blobs_of(start))
             return assigned
         tracked = place.blobs_of(place.start())
         if errand.role == PackageStep.IMPLEMENT:
