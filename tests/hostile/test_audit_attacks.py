@@ -358,7 +358,7 @@ def test_a_fresh_clone_starts_anew(location: Location, tmp_path: Path) -> None:
     [
         "UPDATE package SET state = 'DONE'",
         "DELETE FROM package WHERE id = 'WP02'",
-        "INSERT INTO package VALUES ('001-user-login', 'WP09', 't', 'DONE', 0, '', '', '')",
+        "INSERT INTO package VALUES ('001-user-login', 'WP09', 't', 'DONE', 0, '', '', '', '')",
         "UPDATE job SET outcome = 'done' WHERE id = 'job-a'",
         "UPDATE seal SET hash = ''",
         "DELETE FROM seal",
@@ -417,9 +417,12 @@ def test_random_edits_of_the_files_are_found_by_the_command(location: Location) 
     assert verify(location).ok
 
 
-def dump(location: Location) -> list[str]:
+def dump(location: Location) -> list[object]:
+    """Every row of every table, and the names of the columns: the text of a table's definition is not read."""
     with closing(sqlite3.connect(f"file:{location.store}?mode=ro", uri=True)) as connection:
-        return list(connection.iterdump())
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        asked = [connection.execute(f"SELECT * FROM {name}") for name in sorted(names)]
+        return [([column[0] for column in rows.description], rows.fetchall()) for rows in asked]
 
 
 @pytest.mark.demand("D13.h")
