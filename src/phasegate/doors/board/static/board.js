@@ -6,3 +6,7 @@ const say = (word) => {
 };
 document.addEventListener("htmx:sse:after:connection", () => say("live"));
 for (const name of ["htmx:sse:error", "htmx:sse:close"]) document.addEventListener(name, () => say("offline"));
+// What was said to an order is not said to the next one; refused, it stays to be said again.
+document.addEventListener("htmx:after:request", ({detail: {ctx}}) => {
+  if (ctx.request.method === "POST" && ctx.response?.status === 200) ctx.sourceElement.closest("form")?.reset();
+});
