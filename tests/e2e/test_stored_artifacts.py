@@ -9,7 +9,7 @@ import pytest
 
 from support.dispatch_project import SLUG, approves, make_project, turn, writes
 
-WORDS = "Tests: 42 passed, 0 failed"
+WORDS = "Tests: 4711 passed, 0 failed"  # not what the document has as its example
 WRITE = "agileplus artifact write --feature-slug {feature_slug} --relative-path %s --content '%s'"
 
 
@@ -33,7 +33,7 @@ def test_what_an_agent_stores_is_in_the_record_the_trail_and_the_reviewers_promp
     assert (line["path"], line["hash"]) == ("WP01/test-report.txt", hashlib.sha256(WORDS.encode()).hexdigest())
     where = ("--feature-slug", SLUG, "--relative-path", "WP01/test-report.txt")
     assert project.command("artifact", "read", *where).stdout == WORDS
-    assert "WP01/test-report.txt  26 bytes  in the record" in project.command("artifact", "list").stdout
+    assert "WP01/test-report.txt  28 bytes  in the record" in project.command("artifact", "list").stdout
     assert project.command("audit", "verify").code == 0
 
 
