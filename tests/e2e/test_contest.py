@@ -18,7 +18,7 @@ if [ "$PHASEGATE_PHASE" != review ]; then
   mkdir -p src
   case $name in
     first) echo "FIRST" > src/login.ts ;;
-    second) echo "SECOND" > src/login.ts ;;
+    rival) echo "SECOND" > src/login.ts ;;
   esac
   git add src && git commit -q -m "WP01: Write the form"
   echo '{"job_id": "'$AGILEPLUS_JOB_ID'", "wp_id": "WP01", "success": true, "status": "completed"}'
@@ -39,10 +39,10 @@ def contest(folder: Path, first: str, second: str, judge: str = AGENT, run: str 
     def agent(name: str) -> str:
         return f'harness = "command"\ncommand = {json.dumps(["/bin/sh", str(program), name])}\n'
 
-    others = "".join(f"[agents.{name}]\n{agent(name)}" for name in ("second", "judge"))
+    others = "".join(f"[agents.{name}]\n{agent(name)}" for name in ("rival", "judge"))
     roles = '[roles]\nimplement = "actor"\nreview = "judge"\n'
     return make_project(
-        folder, harness=agent("first"), agent=f"{others}{roles}", run=f'contest = ["actor", "second"]\n{run}'
+        folder, harness=agent("first"), agent=f"{others}{roles}", run=f'contest = ["actor", "rival"]\n{run}'
     )
 
 
@@ -63,7 +63,7 @@ def test_an_attempt_that_fails_the_tests_loses_and_both_are_on_record(tmp_path: 
     assert project.git("show", f"{FEATURE}:{FORM}") == "better"
     first, second = shown(project)
     assert (first["agent"], first["outcome"], first["taken"]) == ("actor", "failed: test", False)
-    assert (second["agent"], second["outcome"], second["taken"]) == ("second", "passed the manifest", True)
+    assert (second["agent"], second["outcome"], second["taken"]) == ("rival", "passed the manifest", True)
     assert project.git("show", f"{first['ref']}:{FORM}") == "TODO", "what was not taken is kept as a ref"
     assert [job.agent for job in project.jobs()].count("judge") == 1, "of one that passed there is no choice"
     assert project.worktrees() == set()
@@ -83,7 +83,7 @@ def test_of_two_that_pass_the_reviewer_chooses_without_knowing_who_made_them(tmp
     assert "Compare 2 solutions" in asked
     assert "+good" in asked
     assert "+better" in asked
-    assert not [name for name in ("actor", "second", "attempt 1", "try1") if name in asked]
+    assert not [name for name in ("actor", "rival", "attempt 1", "try1") if name in asked]
     assert "change.diff" in project.prompt(review.id), "what was chosen is reviewed by itself"
     assert [one["taken"] for one in shown(project)] == [False, True]
 
@@ -105,7 +105,7 @@ def test_a_choice_that_cannot_be_read_takes_nothing_and_is_made_again_when_a_per
 
 
 def test_where_none_passes_the_best_goes_on_with_its_findings(tmp_path: Path) -> None:
-    fixing = "case $name$PHASEGATE_ROUND in second2) echo better > src/login.ts ;; esac\n  git add src"
+    fixing = "case $name$PHASEGATE_ROUND in rival2) echo better > src/login.ts ;; esac\n  git add src"
     project = contest(tmp_path, "TODO", "TODO", AGENT.replace("git add src", fixing))
     script = (tmp_path / "agent.sh").read_text()
     # The first one strays besides: the second is nearer.
@@ -113,8 +113,8 @@ def test_where_none_passes_the_best_goes_on_with_its_findings(tmp_path: Path) ->
     report = project.dispatch()
     assert (report.state, report.round) == (State.DONE, 2), report.reason
     makers = [job.agent for job in project.jobs() if job.phase == "implement"]
-    assert sorted(makers[:2]) == ["actor", "second"]
-    assert makers[2:] == ["second"], "later rounds are those of the one whose attempt was taken"
+    assert sorted(makers[:2]) == ["actor", "rival"]
+    assert makers[2:] == ["rival"], "later rounds are those of the one whose attempt was taken"
 
 
 def test_an_agent_that_cannot_deliver_is_out_and_the_other_goes_on(tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_where_no_agent_can_deliver_the_package_is_blocked(tmp_path: Path) -> No
 
 def test_an_agent_that_the_person_names_does_it_alone(tmp_path: Path) -> None:
     project = contest(tmp_path, "better", "better", run="")
-    done = project.command("dispatch", "WP01", "--agent", "second")
+    done = project.command("dispatch", "WP01", "--agent", "rival")
     assert done.code == 0, done.stdout + done.stderr
-    assert {job.agent for job in project.jobs()} == {"second"}
+    assert {job.agent for job in project.jobs()} == {"rival"}
     assert shown(project) == []
 
 
