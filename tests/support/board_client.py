@@ -45,9 +45,13 @@ class BoardClient:
         self.cookie = ""
 
     def __enter__(self) -> Self:
-        entered = self.raw("GET", self.token_path, [("Host", self.host)])
+        try:
+            entered = self.raw("GET", self.token_path, [("Host", self.host)])
+            self.cookie = entered.headers["set-cookie"].partition(";")[0]
+        except BaseException:  # no board outlives its test
+            self.end()
+            raise
         assert (entered.status, entered.headers["location"]) == (303, "/"), entered
-        self.cookie = entered.headers["set-cookie"].partition(";")[0]
         return self
 
     def __exit__(self, *_: object) -> None:
