@@ -230,7 +230,10 @@ def test_with_a_configuration_that_is_wrong_its_place_is_named(repository: Path)
 def test_with_something_else_in_place_of_a_file(name: str, repository: Path) -> None:
     (repository / name).mkdir() if name.endswith(".toml") else (repository / name).touch()
     done = init(repository)
-    assert (done.returncode, "move it away" in done.stderr or "regular" in done.stderr) == (2, True)
+    assert (done.returncode, "move it away" in done.stderr or "it is a folder, and a file is meant" in done.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_a_folder_that_leads_out_of_the_repository_is_not_written_to(repository: Path, tmp_path: Path) -> None:
