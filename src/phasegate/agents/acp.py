@@ -39,13 +39,13 @@ from phasegate.config.acp_registry import row_of
 from phasegate.errors import ConfigError
 from phasegate.rules.answer import blockers_in
 from phasegate.rules.harnesses import ACP, HarnessRow
+from phasegate.typed import read_json
 
 PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.acp_program", "--")
 HANDSHAKE_S = 120.0  # until it has a session: slow ones need ten seconds
 CANCEL_S, CLOSE_S = 20.0, 5.0
 MOST_ANSWER = 8_000_000  # characters
 MOST_BLOCKERS = 20
-_DECODER = msgspec.json.Decoder(Line)
 _REASONS = {
     How.MAX_TOKENS: "it reached the limit of its model's tokens",
     How.MAX_TURN_REQUESTS: "it made as many requests to its model as it may in one turn",
@@ -152,7 +152,7 @@ class AcpReading:
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         try:
-            line = _DECODER.decode(text)
+            line = read_json(text, Line)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return ()
         if not isinstance(line, Noted | Unread):

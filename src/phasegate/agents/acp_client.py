@@ -22,6 +22,7 @@ from phasegate.agents.acp_permission import (
     why_refused,
 )
 from phasegate.agents.acp_wire import Wire, WireMessage
+from phasegate.typed import read_json
 
 METHOD_NOT_FOUND, INVALID_PARAMS, RESOURCE_NOT_FOUND, REFUSED = -32601, -32602, -32002, -32001
 LONGEST_TEXT = 1_000_000  # of one line of ours
@@ -257,7 +258,7 @@ class Client:
 
 def _decoded(kind: type[Params], raw: Raw) -> Params:
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return read_json(raw, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Wrong(INVALID_PARAMS, f"Invalid params: {str(error)[:LONGEST_TITLE]}") from None
 

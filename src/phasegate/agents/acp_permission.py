@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from phasegate.agents.acp_files import AcpPlaces, WriteRefused
+from phasegate.typed import read_json
 
 CHANGING = frozenset(("edit", "delete", "move"))
 LOOKING = frozenset(("read", "search", "think"))
@@ -110,7 +111,7 @@ class ToolCalls:
 
 def _paths_in(raw_input: Raw) -> Iterator[str]:
     try:
-        given = msgspec.json.decode(raw_input)
+        given = read_json(raw_input)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
     if not isinstance(given, dict):

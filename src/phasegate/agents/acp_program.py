@@ -25,6 +25,7 @@ from phasegate.agents.acp_files import AcpPlaces
 from phasegate.agents.acp_wire import Gone, ProtocolBroken, RpcError, Silent, ToldToStop, Wire
 from phasegate.agents.stream_line import count
 from phasegate.rules.scope import Scope
+from phasegate.typed import read_json
 
 PROTOCOL_VERSION = 1
 AUTH_REQUIRED = -32000
@@ -115,7 +116,7 @@ class AcpTurn(msgspec.Struct, frozen=True, rename="camel"):
 def main(arguments: Sequence[str]) -> int:
     """Hold the session and give the exit status: 0 only where the agent ended its turn by itself."""
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    order = read_json(sys.stdin.buffer.read(), Order)
     prompt = Path(order.prompt).read_text(encoding="utf-8")
     try:
         # The group is its own, so that its children can be ended with it.
@@ -272,10 +273,10 @@ def _sum(before: Used, now: Used) -> Used:
 def _used(turn: AcpTurn, cost_usd: float | None) -> Used:
     """What the turn used; counts that cannot be read are not counted."""
     try:
-        if (tokens := msgspec.json.decode(turn.usage, type=AcpTokens | None)) is not None:
+        if (tokens := read_json(turn.usage, AcpTokens | None)) is not None:
             read, written = count(tokens.cached_read_tokens), count(tokens.cached_write_tokens)
             return Used(count(tokens.input_tokens) + read + written, read, count(tokens.output_tokens), cost_usd)
-        meta = msgspec.json.decode(turn.meta, type=PromptMeta | None)
+        meta = read_json(turn.meta, PromptMeta | None)
         quota = meta.quota.token_count if meta and meta.quota else None
         if quota is None:
             return Used(cost_usd=cost_usd)
@@ -293,7 +294,7 @@ def _text_of(error: RpcError) -> str:
 
 def _read(kind: type[Answer], raw: Raw, method: str) -> Answer:
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return read_json(raw, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolBroken(f"its answer to {method} is not what the protocol says: {str(error)[:200]}") from None
 

@@ -16,6 +16,8 @@ from contextlib import suppress
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from phasegate.typed import read_json
+
 LARGEST_MESSAGE_BYTES = 16 * 1024**2
 MOST_UNREAD_BYTES = 64 * 1024**2  # answers that the agent has asked for and does not take
 _CHUNK_BYTES = 1 << 16
@@ -57,9 +59,6 @@ class WireMessage(msgspec.Struct, frozen=True):
     params: Raw = NO_PARAMS
     result: Raw | UnsetType = UNSET
     error: RpcError | UnsetType = UNSET
-
-
-_DECODER = msgspec.json.Decoder(WireMessage)
 
 
 class Wire:
@@ -198,7 +197,7 @@ def _drain(descriptor: int) -> bool:
 
 def _message(line: bytes) -> WireMessage:
     try:
-        message = _DECODER.decode(line)
+        message = read_json(line, WireMessage)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
         raise ProtocolBroken(f"it wrote what is not a message of the protocol: {_shown(line)}") from None
     is_response = message.method is UNSET and (message.result is UNSET) != (message.error is UNSET)

@@ -115,7 +115,7 @@ class ClaudeResult(msgspec.Struct, frozen=True, tag="result"):
 
 
 _Line = Assistant | User | ClaudeSystem | Limit | ClaudeResult
-_LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=("assistant",))
+_LINES: LineReader[_Line] = LineReader(_Line, speaking=("assistant",))
 
 
 class ClaudeStream:

@@ -108,7 +108,7 @@ class _CodexError(msgspec.Struct, frozen=True, tag="error"):
 
 
 _Line = _CodexStarted | _CodexDone | _CodexTurnStarted | _CodexTurnCompleted | _CodexTurnFailed | _CodexError
-_LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=("item.completed",))
+_LINES: LineReader[_Line] = LineReader(_Line, speaking=("item.completed",))
 
 
 class _CodexReading:

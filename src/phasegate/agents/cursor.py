@@ -53,7 +53,7 @@ class _ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
 
 
 _Line = _ToolCall
-_LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=())
+_LINES: LineReader[_Line] = LineReader(_Line, speaking=())
 
 
 class _CursorReading:

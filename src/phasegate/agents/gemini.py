@@ -146,7 +146,7 @@ class _GeminiResult(msgspec.Struct, frozen=True, tag="result"):
 
 
 _Line = _GeminiMessage | _GeminiToolUse | _GeminiToolResult | _GeminiError | _GeminiResult
-_LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=("message",))
+_LINES: LineReader[_Line] = LineReader(_Line, speaking=("message",))
 
 
 class _GeminiReading:

@@ -138,7 +138,7 @@ class _OpenCodeError(msgspec.Struct, frozen=True, tag="error"):
 
 
 _Line = _OpenCodeStepStart | _OpenCodeText | _OpenCodeToolUse | _OpenCodeStepFinish | _OpenCodeError
-_LINES: LineReader[_Line] = LineReader(msgspec.json.Decoder(_Line), speaking=("text",))
+_LINES: LineReader[_Line] = LineReader(_Line, speaking=("text",))
 
 
 class _OpenCodeReading:

@@ -24,6 +24,7 @@ from phasegate.agents.spool_request import SpoolRequest, Unanswerable, read_requ
 from phasegate.cage.reach import interpreter
 from phasegate.errors import PhasegateError
 from phasegate.files import open_folder, open_new, read_plain
+from phasegate.typed import read_json
 
 COMMANDS = ("phasegate", "agileplus")
 LARGEST_REQUEST_BYTES = 2 * spool_shim.LARGEST_CONTENT_BYTES  # JSON writes some characters as several
@@ -122,7 +123,7 @@ class RequestSpool:
             data = self._taken(name)
             if self.served >= MOST_IN_A_JOB:
                 raise Unanswerable(f"this job has used up its {MOST_IN_A_JOB} requests")
-            wire = msgspec.json.decode(data, type=_Wire)
+            wire = read_json(data, _Wire)
             return answer(read_request(wire.arguments))
         except (Unanswerable, msgspec.DecodeError, RecursionError, OSError) as error:
             return SpoolAnswer(2, stderr=f"phasegate: {error}\n")

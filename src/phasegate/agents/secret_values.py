@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from phasegate.rules.lent_values import SHORTEST
+from phasegate.typed import read_json
 
 _NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie|bearer|session|^(?:access|refresh)$", re.I)
 _DEEPEST = 20
@@ -52,7 +53,7 @@ def _parsed(data: bytes) -> object:
     if not data.lstrip().startswith((b"{", b"[")):
         return None
     try:
-        parsed: object = msgspec.json.decode(data)
+        parsed: object = read_json(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
     return parsed

@@ -23,6 +23,7 @@ import msgspec
 from phasegate.agents.secret_values import secrets_in
 from phasegate.files import open_folder, open_new, read_plain
 from phasegate.files.durable import replace_at
+from phasegate.typed import read_json
 
 LARGEST_BYTES = 1_000_000
 _TOKEN = re.compile(r"token|scope|^(?:access|refresh)$", re.I)
@@ -102,7 +103,7 @@ def _bring_back(file: Lent) -> None:
 def is_renewal(before: bytes, after: bytes) -> bool:
     """Whether `after` is the same sign-in with newer tokens: nothing is gone, and only tokens and times differ."""
     try:
-        old, new = msgspec.json.decode(before), msgspec.json.decode(after)
+        old, new = read_json(before), read_json(after)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return False
     if not isinstance(old, dict) or not isinstance(new, dict):
@@ -115,7 +116,7 @@ def without_additions(before: bytes, after: bytes) -> bytes:
 
     Some programs fetch settings from an address, or take another account, that such an entry names.
     """
-    old, new = msgspec.json.decode(before), msgspec.json.decode(after)
+    old, new = read_json(before), read_json(after)
     kept = _known(old, new)
     if kept == old:
         return before

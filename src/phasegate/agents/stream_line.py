@@ -12,6 +12,8 @@ from typing import Generic, NamedTuple, TypeVar, get_args
 
 import msgspec
 
+from phasegate.typed import read_json, read_value
+
 Line = TypeVar("Line")
 MOST_MISFITS = 20
 _PATH = re.compile(r" - at `\$(.*)`$")
@@ -33,15 +35,15 @@ class LineReader(Generic[Line]):
     `speaking` are the types that carry what the agent says.
     """
 
-    def __init__(self, decoder: msgspec.json.Decoder[Line], speaking: tuple[str, ...]) -> None:
-        self._decoder = decoder
+    def __init__(self, line: object, speaking: tuple[str, ...]) -> None:
+        self._type = line
         self._speaking = speaking
-        structs = get_args(decoder.type) or (decoder.type,)
+        structs = get_args(line) or (line,)
         self._tags = frozenset(struct.__struct_config__.tag for struct in structs)
 
     def read(self, text: str) -> ReadLine[Line]:
         try:
-            return ReadLine(self._decoder.decode(text))
+            return ReadLine(read_json(text, self._type))
         except msgspec.ValidationError as error:
             return self._without_misfits(text, error)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -65,7 +67,7 @@ class LineReader(Generic[Line]):
             if not _drop(found, str(error)):
                 break
             try:
-                return ReadLine(msgspec.convert(found, self._decoder.type), misfits=True)
+                return ReadLine(read_value(found, self._type), misfits=True)
             except msgspec.ValidationError as another:
                 error = another
         return ReadLine(None, True, tag in self._speaking)

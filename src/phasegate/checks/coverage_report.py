@@ -15,6 +15,8 @@ from xml.parsers import expat
 
 import msgspec
 
+from phasegate.typed import read_json
+
 LARGEST_REPORT_BYTES = 64_000_000
 _CHUNK = 1 << 16
 
@@ -109,12 +111,12 @@ class _Json(msgspec.Struct):
 
 
 def _json(data: bytes) -> Counted:
-    report = msgspec.json.decode(data, type=_Json)
+    report = read_json(data, _Json)
     if report.totals is not None:
         found, files = report.totals, frozenset(report.files)
         return Counted(found.covered_lines + found.covered_branches, found.num_statements + found.num_branches, files)
     if report.total is not None:
-        files = frozenset(msgspec.json.decode(data, type=dict[str, msgspec.Raw])) - {"total"}
+        files = frozenset(read_json(data, dict[str, msgspec.Raw])) - {"total"}
         return Counted(report.total.lines.covered, report.total.lines.total, files)
     raise BadReport("it is JSON, but neither of coverage.py nor of istanbul")
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from phasegate.typed import read_json
+
 MOST_FAILING = 2_000
 LONGEST_LINE = 2_000
 LOOK_AT = 1_000_000  # characters at each end
@@ -151,9 +153,6 @@ class _GoEvent(msgspec.Struct):
     Test: str = ""
 
 
-_GO_EVENTS = msgspec.json.Decoder(_GoEvent)  # made once, in one thread
-
-
 def _go_json(lines: list[str]) -> TestRun | None:
     events = [event for line in lines if line.startswith('{"') and '"Action"' in line and (event := _go_event(line))]
     ends = [event for event in events if event.Action in ("pass", "fail")]
@@ -167,7 +166,7 @@ def _go_json(lines: list[str]) -> TestRun | None:
 
 def _go_event(line: str) -> _GoEvent | None:
     try:
-        return _GO_EVENTS.decode(line)
+        return read_json(line, _GoEvent)
     except msgspec.DecodeError:
         return None
 

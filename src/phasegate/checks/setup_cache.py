@@ -21,6 +21,7 @@ import msgspec
 from phasegate.checks.plan import Plan
 from phasegate.checks.snapshot import Snapshot, take_snapshot
 from phasegate.rules.project_files import MANIFESTS, is_requirements
+from phasegate.typed import read_json
 
 KEPT_AT_MOST = 8
 _ABOUT, _FILES = "about.json", "files"
@@ -38,9 +39,6 @@ class KeptSetup(msgspec.Struct, frozen=True):
     rewritten: tuple[str, ...] = ()  # files that hold that path
     notes: tuple[str, ...] = ()
     duration_s: float = 0.0
-
-
-_KEPT = msgspec.json.Decoder(KeptSetup)  # made once, in one thread
 
 
 def key_of(tree: str, plan: Plan) -> str:
@@ -78,7 +76,7 @@ class SetupCache:
 
     def entry(self, key: str) -> KeptSetup | None:
         try:
-            return _KEPT.decode((self._folder / key / _ABOUT).read_bytes())
+            return read_json((self._folder / key / _ABOUT).read_bytes(), KeptSetup)
         except (OSError, msgspec.DecodeError):
             return None
 

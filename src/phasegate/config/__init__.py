@@ -33,6 +33,7 @@ from phasegate.config.layers import (
 from phasegate.config.settings import Agent, Config, Settings
 from phasegate.errors import ConfigError
 from phasegate.rules.harnesses import ACP, ROWS
+from phasegate.typed import read_value
 
 __all__ = ["FILE_NAME", "Agent", "Config", "Effective", "Place", "Source", "effective_values", "find_place", "load"]
 
@@ -152,7 +153,7 @@ def _typed(given: Given) -> object:
     """The value in the type of its key."""
     type_ = _type_of(given.key, given.source)
     try:
-        return msgspec.convert(_unwrapped(given, type_), type_, strict=not given.is_text)
+        return read_value(_unwrapped(given, type_), type_, strict=not given.is_text)
     except (msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeEncodeError) as error:
         remedy = _remedy(given.key, given.value, type_)
         raise ConfigError(f"{_where(given.source)}{'.'.join(given.key)}: {_in_words(error)}", remedy) from error
@@ -225,7 +226,7 @@ def _built(values: Mapping[Key, object], sources: Mapping[Key, Source]) -> Confi
         table[key[-1]] = value
     for problem in _missing(tree):
         raise _misfit(problem, sources)
-    config = msgspec.convert(tree, Config)
+    config = read_value(tree, Config)
     for problem in problems(config):
         raise _misfit(problem, sources)
     return config

@@ -10,6 +10,7 @@ import msgspec
 from phasegate.engine.claims import CLAIMED, FALSE
 from phasegate.engine.steps import Claimed
 from phasegate.record.reader import Reader
+from phasegate.typed import read_json
 
 WORDS = ("summary", "error", "blocked_reason", "remediation", "pr_url", "next_steps")
 
@@ -35,10 +36,10 @@ def words_for(reader: Reader, feature: str, package: str) -> tuple[AgentWords, .
     false: dict[str, tuple[tuple[str, str], ...]] = {}
     for recorded in reader.events(feature):
         if recorded.kind == FALSE:
-            found = msgspec.json.decode(recorded.payload, type=_FoundFalse)
+            found = read_json(recorded.payload, _FoundFalse)
             false[found.job] = found.claims
         elif recorded.kind == CLAIMED:
-            one = msgspec.json.decode(recorded.payload, type=Claimed)
+            one = read_json(recorded.payload, Claimed)
             if one.package == package:
                 words = AgentWords(str(one.said.job_id), one.agent, one.round, _words(one))
                 last = {index: said for index, said in last.items() if said.round == one.round}

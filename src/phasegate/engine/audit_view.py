@@ -13,6 +13,7 @@ from phasegate.record.location import Location, locate
 from phasegate.record.reader import read_store
 from phasegate.record.rows import Recorded
 from phasegate.record.trail_reader import JobWork, TrailSummary, list_trails, work_of
+from phasegate.typed import read_json
 
 __all__ = ["AuditReport", "JobWork", "Recorded", "TrailSummary", "work_of"]
 
@@ -53,6 +54,6 @@ def chain_page(folder: Path, feature: str | None, before: int, most: int) -> lis
 def payload_of(event: Recorded) -> object:
     """What an event carries; as text where it is no JSON."""
     try:
-        return msgspec.json.decode(event.payload)
+        return read_json(event.payload)
     except msgspec.MsgspecError:
         return event.payload.decode("utf-8", "backslashreplace")

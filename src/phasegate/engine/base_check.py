@@ -35,6 +35,7 @@ from phasegate.rules.activity import RunningCommand
 from phasegate.rules.retry import Fault
 from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import WorkPackage
+from phasegate.typed import read_json
 from phasegate.workspace.agent_git_writer import object_stores
 from phasegate.workspace.checkout_making import NOTHING_LAID, Laid
 from phasegate.workspace.commit_log import person_commit
@@ -104,7 +105,6 @@ class BaseReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Made here, in one thread: of two that decode a type for the first time, one can see it half made, and crash.
-_REPORTS = msgspec.json.Decoder(BaseReport)
 
 
 def rows_of_report(report: BaseReport) -> tuple[CheckedRow, ...]:
@@ -264,7 +264,7 @@ def runner_in(project: Project, folder: Path, kind: str, hear: Hear | None = Non
 
 def _read(path: Path) -> BaseReport | None:
     try:
-        return _REPORTS.decode(path.read_bytes())
+        return read_json(path.read_bytes(), BaseReport)
     except (OSError, msgspec.DecodeError):
         return None
 

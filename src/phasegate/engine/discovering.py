@@ -20,6 +20,7 @@ from phasegate.prompts.agent_files import shipped_files
 from phasegate.prompts.shipped_words import instructions
 from phasegate.record.store import Store
 from phasegate.rules.own_folders import CONFIG_FILE
+from phasegate.typed import read_value
 
 PURPOSES = ("setup", "build", "test", "lint", "typecheck")
 ROLES = ("discover-orchestrator.md", "test-evaluator.md")
@@ -48,7 +49,7 @@ def discover(project: Project, store: Store, commit: str, agent: str | None, hea
     job, answer = ask_in(project, store, member, commit, text)
     proposed = read_proposal(answer)
     name = known.profile or "project"
-    tried = msgspec.convert({**proposed, **({} if known.profile else {"root": ""})}, Checks)
+    tried = read_value({**proposed, **({} if known.profile else {"root": ""})}, Checks)
     rows = rows_of_report(_tried(project, commit, name, tried, hear))
     passed = {row.name for row in rows if row.outcome == "passed"}
     is_set_up = not any(row.name == "setup" and row.is_failed for row in rows)

@@ -18,6 +18,7 @@ from phasegate.rules.feature_events import GateChecked, Happened
 from phasegate.rules.feature_state import Feature, Step
 from phasegate.rules.lifecycle import Stage, Workflow, state_view
 from phasegate.rules.step_outcomes import judged
+from phasegate.typed import read_json
 
 HAPPENED = "workflow.happened"
 _WAITS = (Step.STOP, Step.COMPLETE)  # for a person
@@ -34,7 +35,7 @@ def happened(event: Happened) -> Event:
 
 def read_happened(payload: bytes) -> Happened:
     """What a record of the journal says."""
-    return msgspec.json.decode(payload, type=_Step).event
+    return read_json(payload, _Step).event
 
 
 def read_feature(reader: RecordReader, slug: str) -> Feature | None:

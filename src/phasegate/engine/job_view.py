@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from phasegate.engine.claims import CLAIMED, FALSE
 from phasegate.engine.job_end import ANSWER
 from phasegate.engine.watching import Follower, StreamEvent
@@ -18,6 +16,7 @@ from phasegate.record.rows import Job
 from phasegate.record.trail_reader import Fields, read_job
 from phasegate.rules.feature_events import Written
 from phasegate.rules.package_run import Harvested, PackagePrepared
+from phasegate.typed import read_json
 
 LARGEST_EVIDENCE = 64_000  # characters
 JUDGES = ("challenge", "review")
@@ -115,7 +114,7 @@ def _claims(reader: Reader, slug: str, job: str) -> tuple[Mapping[str, object] |
     for recorded in reader.events(slug):
         if recorded.kind not in (CLAIMED, FALSE):
             continue
-        found = msgspec.json.decode(recorded.payload, type=dict[str, object])
+        found = read_json(recorded.payload, dict[str, object])
         said = found.get("said")
         if recorded.kind == CLAIMED and isinstance(said, dict) and said.get("job_id") == job:
             claimed = said

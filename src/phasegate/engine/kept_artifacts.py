@@ -15,6 +15,7 @@ from phasegate.record.rows import Event
 from phasegate.rules.artifact_path import path_problem
 from phasegate.rules.budget import Piece, PieceKind
 from phasegate.rules.visible_text import visible
+from phasegate.typed import read_json
 
 ARTIFACT_WRITTEN = "artifact.written"
 LONGEST_SHOWN = 20_000  # characters of one artifact in a prompt
@@ -46,7 +47,7 @@ def kept_artifacts(record: RecordReader, feature: str, work: str = "") -> tuple[
 def all_versions(record: RecordReader, feature: str) -> list[KeptArtifact]:
     """Everything that was ever stored, oldest first: a file that took the place of another takes room too."""
     events = (recorded for recorded in record.events(feature) if recorded.kind == ARTIFACT_WRITTEN)
-    return [msgspec.json.decode(recorded.payload, type=KeptArtifact) for recorded in events]
+    return [read_json(recorded.payload, KeptArtifact) for recorded in events]
 
 
 def artifact_pieces(papers: Papers, artifacts: Iterable[KeptArtifact]) -> Iterator[Piece]:

@@ -19,6 +19,7 @@ from phasegate.record.view import state_text
 from phasegate.rules.package_run import AttemptTaken, PackageJobStarted
 from phasegate.rules.spending import Spent
 from phasegate.rules.trail import Done
+from phasegate.typed import read_json
 
 
 class _JobStart(msgspec.Struct):
@@ -38,12 +39,12 @@ def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
         if recorded.kind == PLAN_LOADED and not package:
             documents = read_plan(recorded.payload)
         elif recorded.kind == ALLOWED:
-            allowed.append(msgspec.json.decode(recorded.payload, type=ScopeException))
+            allowed.append(read_json(recorded.payload, ScopeException))
         elif recorded.kind == CLAIMED:
-            claims.append(msgspec.json.decode(recorded.payload, type=Claimed))
+            claims.append(read_json(recorded.payload, Claimed))
         elif recorded.kind == CHECKED and not package:
-            checked += msgspec.json.decode(recorded.payload, type=list[tuple[str, Done]])
-        elif recorded.kind == JOB_STARTED and msgspec.json.decode(recorded.payload, type=_JobStart).wp == package:
+            checked += read_json(recorded.payload, list[tuple[str, Done]])
+        elif recorded.kind == JOB_STARTED and read_json(recorded.payload, _JobStart).wp == package:
             checked = []  # they are in the trail of this job
         elif package and recorded.kind == HAPPENED:
             started = _at_work(started, recorded.payload, package)

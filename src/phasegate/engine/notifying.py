@@ -24,6 +24,7 @@ from phasegate.rules.board import next_commands
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.notification import ENDED, NEEDED, Notification, short_reason
+from phasegate.typed import read_json
 
 if TYPE_CHECKING:
     from phasegate.engine.dispatch import PackageReport
@@ -103,7 +104,7 @@ def _claimed(project: Project, store: Store, slug: str, told: _Told) -> int | No
             if recorded.kind in (HAPPENED, OF_PACKAGE):
                 last = recorded.seq
             elif recorded.kind == TOLD:
-                known.add(msgspec.json.decode(recorded.payload, type=_Told))
+                known.add(read_json(recorded.payload, _Told))
         claim = msgspec.structs.replace(told, seq=last)
         if claim in known:
             return None

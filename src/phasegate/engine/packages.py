@@ -21,6 +21,7 @@ from phasegate.rules.package_run import PackageHappened, PackageLimits, PackageP
 from phasegate.rules.phase import Work, phase_of
 from phasegate.rules.task_progress import as_line
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
+from phasegate.typed import read_json
 
 MOST_LISTED = 20
 PLAN_LOADED, HAPPENED = "plan.loaded", "package.happened"
@@ -78,7 +79,7 @@ def plan_loaded(slug: str, documents: Mapping[str, str], known: Collection[str],
 
 def read_plan(payload: bytes) -> Mapping[str, str]:
     """The documents of a plan on record."""
-    return msgspec.json.decode(payload, type=_Loaded).documents
+    return read_json(payload, _Loaded).documents
 
 
 def planned(reader: RecordReader, slug: str) -> dict[str, PlannedPackage]:
@@ -131,7 +132,7 @@ def beginnings(reader: RecordReader, slug: str) -> dict[str, str]:
 
 def read_package_event(payload: bytes) -> tuple[str, PackageHappened]:
     """The package and the event of a record of the journal."""
-    step = msgspec.json.decode(payload, type=_PackageStep)
+    step = read_json(payload, _PackageStep)
     return step.package, step.event
 
 

@@ -14,6 +14,7 @@ from phasegate.errors import ConfigError, MovedOn, StateConflict
 from phasegate.record.rows import Event
 from phasegate.record.store import Store
 from phasegate.rules.ordering import NOT_KEPT, By
+from phasegate.typed import read_json
 
 LONGEST_TEXT, LONGEST_OPTION, MOST_OPTIONS, MOST_OPEN = 4_000, 200, 8, 20
 
@@ -87,10 +88,10 @@ def answers_for(record: RecordReader, feature: str, work: str) -> tuple[str, ...
     told: list[str] = []
     for recorded in record.events(feature):
         if recorded.kind == ASKED:
-            question = msgspec.json.decode(recorded.payload, type=AskedQuestion)
+            question = read_json(recorded.payload, AskedQuestion)
             asked[question.id] = question
         elif recorded.kind == ANSWERED:
-            given = msgspec.json.decode(recorded.payload, type=GivenAnswer)
+            given = read_json(recorded.payload, GivenAnswer)
             if (found := asked.get(given.id)) and found.work == work:
                 told.append(f"Asked: {found.text}\nAnswered: {given.text}")
     return tuple(told)

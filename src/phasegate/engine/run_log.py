@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from phasegate.record.rows import Event, Recorded
+from phasegate.typed import read_json
 
 TIMED, NOTICE = "step.timed", "notice.given"
 
@@ -40,9 +41,9 @@ def notice(work: str, text: str) -> Event:
 
 def read_timed(recorded: Recorded) -> StepTimed | None:
     """The step that a record of the journal tells the time of, if it does."""
-    return msgspec.json.decode(recorded.payload, type=StepTimed) if recorded.kind == TIMED else None
+    return read_json(recorded.payload, StepTimed) if recorded.kind == TIMED else None
 
 
 def read_notice(recorded: Recorded) -> Notice | None:
     """The notice that a record of the journal is, if it is one."""
-    return msgspec.json.decode(recorded.payload, type=Notice) if recorded.kind == NOTICE else None
+    return read_json(recorded.payload, Notice) if recorded.kind == NOTICE else None

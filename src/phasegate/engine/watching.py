@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import NamedTuple
 
-import msgspec
-
 from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.packages import read_package_event
@@ -22,6 +20,7 @@ from phasegate.record.rows import Job, Recorded
 from phasegate.rules.decide import apply
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.telling import Told, tell, tell_package
+from phasegate.typed import read_json
 
 LOOK_EVERY_S = 0.1
 
@@ -120,11 +119,11 @@ class Follower:
 def _question(recorded: Recorded) -> tuple[str, object, Told]:
     """A question of an agent, or its answer, as it is told."""
     if recorded.kind == ASKED:
-        asked = msgspec.json.decode(recorded.payload, type=AskedQuestion)
+        asked = read_json(recorded.payload, AskedQuestion)
         where = f"{asked.work}: " if asked.work else ""
         then = f'phasegate answer {asked.id} "..." --feature {recorded.feature}'
         return asked.work, asked, Told(f"{where}asks: {' '.join(asked.text.split())[:300]} ({then})")
-    given = msgspec.json.decode(recorded.payload, type=GivenAnswer)
+    given = read_json(recorded.payload, GivenAnswer)
     return "", given, Told(f"answered {given.id}: {' '.join(given.text.split())[:300]}")
 
 

@@ -10,6 +10,7 @@ from phasegate.forge.http import Api, ApiFailed, Read
 from phasegate.forge.people import Writers
 from phasegate.forge.port import Issue, MergeAnswer, MergeOutcome, Wanted
 from phasegate.rules.pull_request import Look, Opinion, Pull, PullState, Remark
+from phasegate.typed import read_json, read_value
 
 CONTEXT = "phasegate"
 _WRITERS = ("owner", "admin", "maintain", "write")
@@ -265,10 +266,10 @@ class GitHub:
 
     def _graphql(self, query: str, variables: Mapping[str, str]) -> _GitHubNode:
         answer = self._api.send("POST", "/graphql", {"query": query, "variables": variables}, without="/v3")
-        found = msgspec.json.decode(answer.body)
+        found = read_json(answer.body)
         if not isinstance(found, dict) or found.get("errors") or not isinstance(found.get("data"), dict):
             raise ApiFailed(f"GraphQL: {str(found.get('errors', found))[:300]}", "see the token's rights", 422)
-        return msgspec.convert(found["data"].get("node") or {}, _GitHubNode)
+        return read_value(found["data"].get("node") or {}, _GitHubNode)
 
 
 def all_passed(states: Iterable[str]) -> bool | None:

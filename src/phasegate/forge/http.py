@@ -15,6 +15,7 @@ from typing import IO, NamedTuple, TypeVar
 import msgspec
 
 from phasegate.errors import EnvironmentUnavailable, TryLater
+from phasegate.typed import read_json
 
 TIMEOUT_S = 30.0
 LARGEST_ANSWER = 16 * 1024**2
@@ -95,7 +96,7 @@ class Api:
 
     def decode(self, answer: HttpAnswer, type_: type[T]) -> T:
         try:
-            return msgspec.json.decode(answer.body, type=type_)
+            return read_json(answer.body, type_)
         except msgspec.MsgspecError as error:
             raise ApiFailed(
                 f"the forge's answer cannot be read: {error}", "is [forge] kind right? see its version", 422

@@ -20,6 +20,7 @@ from phasegate.rules.package_fields import write_fields
 from phasegate.rules.profile import Profile
 from phasegate.rules.template import fill_all
 from phasegate.rules.work_package import WorkPackage, split
+from phasegate.typed import read_value
 
 
 class PackagePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +51,8 @@ class _Words:
 
     def __init__(self, text: str) -> None:
         table = loads(text)
-        self.documents = msgspec.convert(table.pop("documents"), dict[str, _Document])
-        self._lines = msgspec.convert(table, dict[str, str])
+        self.documents = read_value(table.pop("documents"), dict[str, _Document])
+        self._lines = read_value(table, dict[str, str])
 
     def say(self, name: str, **values: str) -> str:
         """A line with its placeholders filled; multi-line ones begin on a line of their own in the file."""

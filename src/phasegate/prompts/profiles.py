@@ -6,12 +6,11 @@ from functools import cache
 from importlib.resources import files
 from tomllib import loads
 
-import msgspec
-
 from phasegate.errors import ConfigError
 from phasegate.rules.finding import closest
 from phasegate.rules.profile import Profile
 from phasegate.rules.work_package import PROFILES
+from phasegate.typed import read_value
 
 
 @cache
@@ -22,4 +21,4 @@ def load_profile(name: str) -> Profile:
             f"there is no language profile {name!r}{closest(name, PROFILES)}", f"known: {', '.join(PROFILES)}"
         )
     text = (files(__package__) / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
-    return msgspec.convert(loads(text), Profile)
+    return read_value(loads(text), Profile)

@@ -10,6 +10,7 @@ from tomllib import loads
 import msgspec
 
 from phasegate.rules.template import fill_all
+from phasegate.typed import read_value
 
 _FOLDER = Path(__file__).parent
 _NAMED_OTHERWISE = {"specs/": "capability-spec.md", "CHANGELOG.md": "changelog-entry.md"}
@@ -45,7 +46,7 @@ class Phrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def phrases() -> Phrases:
     """The assembler's own sentences."""
-    return msgspec.toml.decode(_shipped("phrases.toml"), type=Phrases)
+    return read_value(loads(_shipped("phrases.toml")), Phrases)
 
 
 def load_skeleton(document: str) -> str | None:

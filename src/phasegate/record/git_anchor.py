@@ -13,6 +13,7 @@ import msgspec
 from phasegate.errors import StateConflict
 from phasegate.git import Place, git, make_durable
 from phasegate.rules.chain import Head
+from phasegate.typed import read_json
 
 REF = "refs/phasegate/audit"
 _TIMEOUT_S = 60
@@ -37,7 +38,7 @@ def read_anchor(git_dir: Path) -> Anchor | None:
     if about.endswith(b" missing"):
         return None
     try:
-        return msgspec.json.decode(text, type=Anchor)
+        return read_json(text, Anchor)
     except msgspec.MsgspecError as error:
         raise StateConflict(
             f"{REF} holds something that was not written here: {error}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from phasegate.record.rows import Event, Gate, Job, Package, Row, Seal, Workflow
+from phasegate.typed import read_json, read_value
 
 JOB_STARTED = "job.started"
 ROW_OF_KIND: dict[str, type[Row]] = {
@@ -54,11 +55,11 @@ def row_of(feature: str, kind: str, payload: bytes) -> Row | None:
     type_ = ROW_OF_KIND.get(kind)
     if type_ is None:
         return None
-    fields = msgspec.json.decode(payload, type=dict[str, object])
+    fields = read_json(payload, dict[str, object])
     known = type_._field_defaults | fields
     if missing := set(type_._fields) ^ known.keys():
         raise ValueError(f"an event {kind} lacks, or has besides, the field {min(missing)}")
-    row: Row = msgspec.convert([known[name] for name in type_._fields], type_)
+    row: Row = read_value([known[name] for name in type_._fields], type_)
     if row.feature != feature:
         raise ValueError(f"an event of feature {feature} carries a row of feature {row.feature}")
     return row

@@ -15,6 +15,7 @@ from phasegate.record.rows import Job
 from phasegate.record.trail_files import Key, read_trail, trail_files
 from phasegate.record.trail_log import log_files, read_log
 from phasegate.rules.visible_text import visible
+from phasegate.typed import read_json
 
 Fields = dict[str, object]
 
@@ -98,7 +99,7 @@ def _entries(trail: bytes | Path) -> list[Fields]:
 
 def _entry(line: bytes) -> Fields:
     try:
-        fields: Fields = msgspec.json.decode(line, type=dict[str, object])
+        fields: Fields = read_json(line, dict[str, object])
     except msgspec.MsgspecError:
         return {"unreadable": line.decode("utf-8", "backslashreplace")}
     return fields

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from phasegate.rules.harnesses import ACP, HarnessRow
+from phasegate.typed import read_json
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -59,13 +60,13 @@ class _Registry(msgspec.Struct, frozen=True):
 
 def read_registry(data: bytes) -> dict[str, HarnessRow]:
     """The agents of a registry, by id. Raises msgspec.MsgspecError for what is none at all."""
-    found = msgspec.json.decode(data, type=_Registry)
+    found = read_json(data, _Registry)
     return {row.agent: row for raw in found.agents for row in _rows(raw)}
 
 
 def _rows(raw: msgspec.Raw) -> Iterator[HarnessRow]:
     try:
-        entry = msgspec.json.decode(raw, type=_Entry)
+        entry = read_json(raw, _Entry)
     except msgspec.MsgspecError:
         return
     kinds = entry.distribution

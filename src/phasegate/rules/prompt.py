@@ -11,6 +11,7 @@ import msgspec
 
 from phasegate.errors import MalformedPrompt
 from phasegate.rules.xml_text import carries, escape, escape_attribute, spell, unspell
+from phasegate.typed import read_value
 
 
 class ItemType(StrEnum):
@@ -74,7 +75,7 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
     def from_json(cls, text: str | bytes) -> UnifiedPrompt:
         """Read JSON of the published schema. Properties that the schema does not name are passed over."""
         try:
-            return msgspec.convert(json.loads(text), cls)
+            return read_value(json.loads(text), cls)
         except (ValueError, RecursionError, msgspec.ValidationError) as error:
             raise MalformedPrompt(f"not a prompt as JSON: {error}") from error
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from phasegate.typed import read_value
+
 MAX_CHARACTERS = 1 << 20
 MAX_DEPTH = 32
 _MAX_DIGITS = 40
@@ -168,7 +170,7 @@ def _validated(source: str, start: int, end: int) -> FoundResult | None:
         fields = _load(source)
         if not {"success", "job_id"} & fields.keys():
             return None
-        response = msgspec.convert(fields, Response)
+        response = read_value(fields, Response)
         _require_ids(response)
         return FoundResult(start, end, fields, response, "")
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError

@@ -18,6 +18,7 @@ import msgspec
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.beneath import opened_folder
 from phasegate.files.durable import replace_file
+from phasegate.typed import read_value
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.index_file import Snapshot, entry_of, read_snapshot
 from phasegate.workspace.repository import Repository, read_blobs
@@ -106,7 +107,7 @@ def records_folder(repository: Repository, name: str) -> Path:
 def read_record(folder: Path) -> Record | None:
     """The record in one of our folders; None if there is none."""
     try:
-        return msgspec.convert(json.loads((folder / "record.json").read_bytes()), Record)
+        return read_value(json.loads((folder / "record.json").read_bytes()), Record)
     except FileNotFoundError:
         return None
     except ValueError as error:

@@ -30,6 +30,7 @@ from phasegate.errors import ConfigError, PhasegateError, StateConflict
 from phasegate.rules.ordering import By
 from phasegate.rules.plain_json import as_data
 from phasegate.rules.trace import lines_of
+from phasegate.typed import read_value
 
 LONGEST_WAIT_S = 45.0
 LARGEST_TEXT = 20_000  # characters of one answer's text; the rest is on the next page
@@ -145,7 +146,7 @@ class McpTool(NamedTuple):
 def call_tool(tool: McpTool, arguments: Fields, desk: McpDesk, question: Question) -> Fields:
     """The result of a call. What the engine refuses is told to the model, with the hint that a person would get."""
     try:
-        given = msgspec.convert(arguments, tool.arguments)
+        given = read_value(arguments, tool.arguments)
     except msgspec.ValidationError as error:
         raise McpError(INVALID_PARAMS, f"{tool.name}: {error}") from error
     try:

@@ -11,6 +11,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from phasegate.typed import read_json
+
 LONGEST_LINE = 4_000_000
 MOST_CALLS = 32
 LONGEST_END_S = 5.0
@@ -120,7 +122,7 @@ class McpWire:
 
     def _take(self, line: bytes, handle: Callable[[Call], object]) -> None:
         try:
-            message = msgspec.json.decode(line)
+            message = read_json(line)
         except (msgspec.DecodeError, RecursionError):
             return self._refuse(None, McpError(PARSE_ERROR, "this is not JSON"))
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
