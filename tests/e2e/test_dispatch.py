@@ -119,7 +119,8 @@ def test_the_login_form_is_built_by_two_agents_and_two_review_rounds(tmp_path: P
         ("review", 1),
         ("implement", 2),
         ("implement", 2),
-        ("review", 2),
+        ("review", 2),  # of what changed since the first
+        ("review", 2),  # of the whole, before the merge
     ]
     assert all(job.started < job.ended for job in jobs)
     assert FINDING not in project.prompt(jobs[0].id)
@@ -132,7 +133,7 @@ def test_the_login_form_is_built_by_two_agents_and_two_review_rounds(tmp_path: P
         assert actions[: actions.index("answer")] == ["start", *(["commit"] if own else []), "exit"]
         wrote.append(sorted(own))
         assert {entry["job"] for entry in entries} == {job.id}
-    assert sorted(wrote) == sorted([sorted(first), sorted(second), [], [first[0]], [], []])
+    assert sorted(wrote) == sorted([sorted(first), sorted(second), [], [first[0]], [], [], []])
 
 
 SAVES = """

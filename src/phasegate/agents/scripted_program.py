@@ -99,6 +99,7 @@ class Player:
         self._created: list[str] = []
         needs_git = any(isinstance(step, ResultStep) for step in turn.steps)
         self._base = _git_says("rev-parse", "--verify", "HEAD") if needs_git else ""
+        self._tasks = _tasks_in(values.get("prompt_path", ""))  # read first: a step may put a pipe in its place
 
     def play(self) -> int:
         """Carry out the steps in order, up to an `exit`, a failure or the end."""
@@ -182,7 +183,7 @@ class Player:
         """The JSON response with this job's ids, and with what was really done unless the scenario says otherwise."""
         done = step.status == "completed"
         if done and not any(isinstance(one, PrintStep) and one.text.startswith(TASK_LINE) for one in self._turn.steps):
-            for task in _tasks_in(self._values.get("prompt_path", "")):
+            for task in self._tasks:
                 self.print(task_line(task, "COMPLETED"))
         response = {
             "job_id": self._values.get("job_id"),
