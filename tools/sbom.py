@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tools.locks import LOCKS, Pin, read_lock
+from tools.locks import EXTRAS, LOCKS, Pin, read_lock
 
 SPEC_VERSION = "1.6"
 
@@ -50,8 +50,9 @@ def _reference(name: str, version: str) -> str:
 
 
 def _components(locks: dict[str, list[Pin]]) -> list[dict[str, Any]]:
-    """Each locked package once. Only the runtime's are in what a user installs; the others are named as excluded."""
-    shipped = {_reference(pin.name, pin.version) for pin in locks["runtime"]}
+    """Each locked package once. Users install the runtime's, and an extra's where they ask for it; never the others."""
+    scopes = {"runtime": "required"} | dict.fromkeys(EXTRAS, "optional")
+    scope = {_reference(pin.name, pin.version): scopes[lock] for lock in reversed(scopes) for pin in locks[lock]}
     found = {_reference(pin.name, pin.version): pin for pins in locks.values() for pin in pins}
     return [
         {
@@ -60,7 +61,7 @@ def _components(locks: dict[str, list[Pin]]) -> list[dict[str, Any]]:
             "name": pin.name,
             "version": pin.version,
             "purl": reference,
-            "scope": "required" if reference in shipped else "excluded",
+            "scope": scope.get(reference, "excluded"),
             "hashes": [{"alg": "SHA-256", "content": digest} for digest in pin.sha256],
         }
         for reference, pin in sorted(found.items())

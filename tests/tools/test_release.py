@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tools.locks import UnreadableLock, read_lock
+from tools.locks import EXTRAS, UnreadableLock, read_lock
 from tools.release import NotReproducible, build, release
 from tools.sbom import bill_of_materials
 
@@ -22,6 +22,7 @@ from tools import release as releasing
 ROOT = Path(__file__).parents[2]
 PARTS = ["pyproject.toml", "README.md", "LICENSE", "requirements"]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+LOCKED = ("runtime", "build", "dev", "board", "otel")
 MADE_AT = 1_800_000_000
 
 
@@ -86,7 +87,7 @@ def test_provenance_names_the_commit_the_locks_and_the_digest_of_every_file(sour
     used = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert used[0]["digest"] == {"gitCommit": commit}
     locks = {one["uri"].partition("/")[2]: one["digest"]["sha256"] for one in used[1:]}
-    there = {name: (source / "requirements" / name).read_bytes() for name in ("runtime.txt", "build.txt", "dev.txt")}
+    there = {name: (source / "requirements" / name).read_bytes() for name in map("{}.txt".format, LOCKED)}
     assert locks == {name: hashlib.sha256(content).hexdigest() for name, content in there.items()}
 
 
@@ -99,10 +100,12 @@ def test_the_bill_of_materials_has_every_locked_package_and_says_which_are_shipp
             for line in (ROOT / f"requirements/{name}.txt").read_text().splitlines()
             if "==" in line
         }
-        for name in ("runtime", "build", "dev")
+        for name in LOCKED
     }
-    assert scopes.keys() == pinned["runtime"] | pinned["build"] | pinned["dev"]
+    assert scopes.keys() == set().union(*pinned.values())
     assert {name for name, scope in scopes.items() if scope == "required"} == pinned["runtime"]
+    extras = pinned["board"] | pinned["otel"]
+    assert {name for name, scope in scopes.items() if scope == "optional"} == extras - pinned["runtime"]
     assert all(one["hashes"] for one in bill["components"])
     asked = {one["ref"]: one["dependsOn"] for one in bill["dependencies"]}
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
@@ -110,6 +113,10 @@ def test_the_bill_of_materials_has_every_locked_package_and_says_which_are_shipp
     assert product == {re.split("[<>=]", one)[0] for one in declared}
     assert [ref for ref in asked["pkg:pypi/pytest-xdist@" + _version("pytest-xdist")] if "execnet" in ref]
     assert bill["metadata"]["timestamp"] == "2027-01-15T08:00:00Z"
+
+
+def test_every_extra_that_users_can_ask_for_is_locked_and_looked_at() -> None:
+    assert {*tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]} == {*EXTRAS}
 
 
 def _version(name: str) -> str:
