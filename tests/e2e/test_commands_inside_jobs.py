@@ -31,6 +31,7 @@ print("STATE", json.dumps(json.load(open(".isdlc/state.json", encoding="utf-8"))
 # Together all phases; packages are made once in a workflow.
 BUILDING = tuple(key for key in PHASES if key < "11")
 UPGRADING = ("01-requirements", "16-upgrade-plan", "16-upgrade-execute", *(key for key in PHASES if "11" < key < "16"))
+NOBODY_ANSWERS = "question_wait_s = 1"  # what an agent asks a person: it is told to decide itself
 ALWAYS = ("phasegate next", "agileplus status")
 
 
@@ -57,12 +58,12 @@ def test_every_command_that_a_shipped_prompt_names_is_answered_inside_the_job(
 ) -> None:
     with_commands = [key for key in phases if PHASES[key].work is Work.COMMANDS]
     commands = "".join(f'[phases."{key}"]\ncommands = ["true"]\n' for key in with_commands)
-    flow = f"[workflows.every]\nphases = {json.dumps(phases)}\n{commands}"
+    flow = f"[run]\n{NOBODY_ANSWERS}\n[workflows.every]\nphases = {json.dumps(phases)}\n{commands}"
     project = make_feature_project(tmp_path, config=flow)
     project.play(*playing(smooth(phases), SLUG))
     assert project.call("run", "every", "Say bye to people").code == 0
     assert project.feature().workflow.stage is Stage.GATE_PASSED
-    jobs = project.jobs()
+    jobs, asked = project.jobs(), []
     assert {job.workflow_phase for job in jobs} == set(phases)
     for job in jobs:
         answers, state = ran(project, job.id)
@@ -72,8 +73,11 @@ def test_every_command_that_a_shipped_prompt_names_is_answered_inside_the_job(
         assert answers[own][1].startswith("---\nSUGGESTED NEXT STEPS:\n  [1] C")
         assert answers["phasegate next"][1].startswith("---\nSUGGESTED NEXT STEPS:\n")
         assert SLUG in answers["agileplus status"][1]
+        asked += [out for command, (_, out, _) in answers.items() if " ask " in command]
         active = state["active_workflow"]
         assert (active["artifact_folder"], active["current_phase"]) == (SLUG, job.workflow_phase)
+    assert asked
+    assert all("Decide yourself" in out for out in asked)
     assert project.git("status", "--porcelain") in ("", "?? kitty-specs/")
     assert not [path for path in project.files_of(f"feat/{SLUG}") if ".isdlc" in path]
 
@@ -81,7 +85,7 @@ def test_every_command_that_a_shipped_prompt_names_is_answered_inside_the_job(
 @pytest.mark.demand("D14.d", "D14.g")
 def test_inside_a_job_the_answers_are_those_of_a_person_and_of_its_own_feature_alone(tmp_path: Path) -> None:
     documents = {"WP01": package(), "WP02": package("WP02", ["src/b.ts"], dependencies=["WP01"])}
-    project = make_project(tmp_path, documents)
+    project = make_project(tmp_path, documents, run=NOBODY_ANSWERS)
     other = project.root / "kitty-specs/002-secret-plans/tasks"
     other.mkdir(parents=True)
     text = package(title="Hidden title").replace(DISPATCH_SLUG, "002-secret-plans")
