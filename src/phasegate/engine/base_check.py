@@ -168,7 +168,7 @@ class Base:
         if commit == self.origin:
             return SetupPlace(self.cache, key, fills=True)
         changed = {one.path for one in differences(self.project.repository.place(), self.origin, commit)}
-        if any(changed & setup_inputs(self.project, tree, plan) for tree in (self.origin, commit)):
+        if changed & setup_inputs(self.project, (self.origin, commit), plan):
             return None
         if self.cache.entry(key) is None and self.start != self.origin:
             Base(self.project, self.package, self.origin).reports()  # it fills the cache

@@ -13,7 +13,7 @@ from phasegate.engine.packages import PlannedPackage, planned
 from phasegate.engine.ports import RecordReader
 from phasegate.engine.project import Project
 from phasegate.engine.validation import profile_of
-from phasegate.engine.workplace import current_branch
+from phasegate.engine.workplace import branch_and_head
 from phasegate.prompts.front_matter import read_document
 from phasegate.prompts.package_writer import PackagePlan, complete, is_whole
 from phasegate.rules.language_facts import language_facts
@@ -57,9 +57,7 @@ def made_whole(project: Project, record: RecordReader, one: PlannedPackage, time
     if is_whole(one.document):
         return one
     package, branch = one.package, Branch(project, one.package.feature_slug)
-    # Only where the feature has no branch yet must the person have one.
-    head = project.refs.fetch(branch.name).get(branch.name)
-    commit = head or project.refs.fetch(base := current_branch(project))[base]
+    _, commit = branch_and_head(project, branch.name)
     texts = branch.read({name: blob for name, blob in branch.documents(commit).items() if name in DOCUMENTS})
     plan = msgspec.structs.replace(
         plan_around(branch, package, commit, texts),

@@ -18,7 +18,7 @@ from phasegate.engine.staffing import Member
 from phasegate.engine.steps import Did, Errand, Known
 from phasegate.engine.validated_work import validate
 from phasegate.engine.validation import Checker
-from phasegate.engine.workplace import Workplace, copy_for_review, current_branch, review_room, show_state
+from phasegate.engine.workplace import Workplace, branch_and_head, copy_for_review, review_room, show_state
 from phasegate.rules.package_run import (
     BY_AGENTS,
     Cleaned,
@@ -69,12 +69,13 @@ class PackageSteps:
 
     def _prepare(self) -> Did[PackageHappened]:
         project, slug = self._place.project, self._place.package.feature_slug
-        # Only where the feature has no branch yet must the person have one.
-        head = project.refs.fetch(f"feat/{slug}").get(f"feat/{slug}")
-        commit = head or open_feature(project.repository, slug, current_branch(project))
+        branch, commit = branch_and_head(project, f"feat/{slug}")
+        if branch != f"feat/{slug}":
+            commit = open_feature(project.repository, slug, branch)
         Checker(project, self._place.package, commit).expect_base()  # what no agent can fix is told before one is paid
         # A package that has work already goes on with it.
-        entrants = () if project.refs.fetch(self._place.package.branch) else self._entrants
+        goes_on = self._entrants and project.refs.fetch(self._place.package.branch)
+        entrants = () if goes_on else self._entrants
         places = [self._place.of_attempt(number) for number in range(len(entrants))] or [self._place]
         folders = ", ".join(checkout.folder.name for place in places for checkout in place.checkouts())
         return Did(
@@ -129,7 +130,7 @@ class PackageSteps:
             show_state(folder, known.state, tracked, checkout.record.set_aside)
         else:
             folder = copy_for_review(place.project, place.name, run.commit)
-            programs = furnisher(place.project, place.package)(folder, folder, run.commit).programs
+            programs = furnisher(place.project, place.package)(folder, folder, place.start()).programs
             show_state(folder, known.state, tracked)
         return brief_package(place, run, errand, member, job, folder, known, said, programs)
 

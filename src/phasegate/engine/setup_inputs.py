@@ -7,6 +7,7 @@ A command names a script, the script a helper, the helper a list. What is not fo
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterable
 
 from phasegate.checks.plan import Plan
 from phasegate.checks.setup_cache import is_setup_input
@@ -19,27 +20,31 @@ _LARGEST_BYTES = 200_000
 _WORD = re.compile(r"[\w@+-][\w./@+-]*|\.{1,2}/[\w./@+-]+")
 
 
-def setup_inputs(project: Project, commit: str, plan: Plan) -> frozenset[str]:
-    """The paths of a commit, from the repository's root, whose change can change what the setup makes."""
+def setup_inputs(project: Project, commits: Iterable[str], plan: Plan) -> frozenset[str]:
+    """The paths, from the repository's root, whose change between these commits can change what the setup makes."""
     head = f"{plan.root}/" if plan.root else ""
-    blobs = blobs_of(project.repository, commit, links=False)
-    own = {path.removeprefix(head): blob for path, blob in blobs.items() if path.startswith(head)}
+    own: dict[str, set[str]] = {}  # each path with its contents
+    for commit in commits:
+        for path, blob in blobs_of(project.repository, commit, links=False).items():
+            if path.startswith(head):
+                own.setdefault(path.removeprefix(head), set()).add(blob)
     lines = [plan.commands.get("setup", ""), *(candidate.run for candidate in plan.setups)]
     found = {path for path in own if is_setup_input(path, plan)} | _named(lines, "", own)
     pending = sorted(found)
     while pending and len(found) < MOST_FILES:
-        contents = read_blobs(project.repository.place(), [own[path] for path in pending])
+        contents = read_blobs(project.repository.place(), [blob for path in pending for blob in own[path]])
         new: set[str] = set()
         for path in pending:
-            data = contents[own[path]]
-            if len(data) <= _LARGEST_BYTES:
-                new |= _named([data.decode(errors="replace")], path.rpartition("/")[0], own)
+            texts = [
+                contents[blob].decode(errors="replace") for blob in own[path] if len(contents[blob]) <= _LARGEST_BYTES
+            ]
+            new |= _named(texts, path.rpartition("/")[0], own)
         pending = sorted(new - found)
         found |= new
     return frozenset(f"{head}{path}" for path in found)
 
 
-def _named(texts: list[str], folder: str, own: dict[str, str]) -> set[str]:
+def _named(texts: list[str], folder: str, own: Container[str]) -> set[str]:
     """The files whose path stands in a text: from the root, or from the folder of the file that names it."""
     found = set()
     for word in {word for text in texts for word in _WORD.findall(text)}:

@@ -189,13 +189,23 @@ def copy_for_review(project: Project, name: str, commit: str) -> Path:
 
 def current_branch(project: Project) -> str:
     """The branch that the person has checked out: the base of a new feature."""
+    return branch_and_head(project)[0]
+
+
+def branch_and_head(project: Project, *first: str) -> tuple[str, str]:
+    """The first of these branches that is there, and its head; else those of the branch that the person has checked
+    out. Only then must they have one.
+    """
     head = ((project.standing or project.repository.git_dir) / "HEAD").read_text(encoding="utf-8").strip()
-    if not head.startswith("ref: " + BRANCHES):
+    current = [head.removeprefix("ref: " + BRANCHES)] if head.startswith("ref: " + BRANCHES) else []
+    names = (*first, *current)
+    found = project.refs.fetch(*names) if names else {}
+    for name in names:
+        if name in found:
+            return name, found[name]
+    if not current:
         raise StateConflict("HEAD is detached", "check out the branch that the feature is to be based on")
-    branch = head.removeprefix("ref: " + BRANCHES)
-    if not project.refs.fetch(branch):
-        raise StateConflict(f"{branch} has no commit yet", "commit something first")
-    return branch
+    raise StateConflict(f"{current[0]} has no commit yet", "commit something first")
 
 
 def expect_saved(renewed: object) -> None:

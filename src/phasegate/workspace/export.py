@@ -15,7 +15,7 @@ from phasegate.errors import StateConflict
 from phasegate.git import Identity, Place, git
 from phasegate.rules.scope import link_problem
 from phasegate.workspace.agent_git_writer import Seedling, write_agents_git
-from phasegate.workspace.repository import NOBODY, Repository, commit_of, read_blobs, read_refs, temporary_folder
+from phasegate.workspace.repository import NOBODY, Repository, read_blobs, read_refs, temporary_folder
 from phasegate.workspace.submodules import fill_submodules
 from phasegate.workspace.tree_diff import tree_entries
 
@@ -30,15 +30,15 @@ class Exported(NamedTuple):
 def export(repository: Repository, tree: str, folder: Path, *, with_git: bool = False) -> Exported:
     """Write the files of a commit or tree into an empty folder.
 
-    `with_git` gives it a git directory of its own, as builds that read their version from a tag need it; the tree must
-    be that of a commit then.
+    `with_git` gives it a git directory of its own, as builds that read their version from a tag need it; `tree` must
+    be the id of a commit then.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise StateConflict(f"{folder} is not empty", "export into a new folder")
     refused = _leaving_links(repository, tree)
     with temporary_folder(repository) as room:
-        _write_files(repository.place(room / "index", folder), tree, refused)
+        _write_files(repository.place(room / "index", folder), f"{tree}^{{commit}}" if with_git else tree, refused)
         fill_submodules(repository, tree, folder)
         if with_git:
             _give_git(repository, tree, folder, room / "index")
@@ -56,10 +56,7 @@ def _write_files(place: Place, tree: str, but: Sequence[str]) -> None:
 
 
 def _give_git(repository: Repository, commit: str, folder: Path, index: Path) -> None:
-    start = commit_of(repository, commit)
-    if start is None:
-        raise StateConflict(f"{commit} is not a commit", "export it without a git directory")
-    seedling = Seedling("checked", start, Identity(*NOBODY), read_refs(repository, "refs/tags"), ())
+    seedling = Seedling("checked", commit, Identity(*NOBODY), read_refs(repository, "refs/tags"), ())
     write_agents_git(repository, folder, index, seedling)
 
 

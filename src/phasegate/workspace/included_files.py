@@ -56,11 +56,10 @@ def _patterns(repository: Repository, origin: str) -> bytes:
         if path == os.fsencode(NAME):
             blob = about.split()[2].decode()
             return read_blobs(repository.place(), [blob])[blob]
-    tracked = Place(repository.git_dir, repository.objects, repository.git_dir / "index", repository.root)
-    if git(tracked, "ls-files", "-z", "--", NAME, settings=("-C", str(repository.root))).stdout:
-        return b""
     with suppress(OSError), closing_descriptor(open_plain(repository.root / NAME)) as file:
-        return os.read(file, 100_000)
+        tracked = Place(repository.git_dir, repository.objects, repository.git_dir / "index", repository.root)
+        if not git(tracked, "ls-files", "-z", "--", NAME, settings=("-C", str(repository.root))).stdout:
+            return os.read(file, 100_000)
     return b""
 
 

@@ -71,6 +71,8 @@ def test_an_export_can_have_a_git_directory_of_its_own(tmp_path: Path) -> None:
     done = export(repository, _main(repository), tmp_path / "export", with_git=True)
     assert git(done.folder, "describe", "--tags").strip() == "v1.2"
     assert git(done.folder, "status", "--porcelain") == ""
+    with pytest.raises(StateConflict):  # a tree has no history
+        export(repository, git(repository.root, "rev-parse", "main^{tree}").strip(), tmp_path / "tree", with_git=True)
 
 
 def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
