@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import signal
+import subprocess
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Condition, Thread
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -19,6 +21,7 @@ class Collector(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Takes)
         self.taken: list[tuple[str, bytes]] = []
+        self.came = Condition()
 
     @property
     def address(self) -> str:
@@ -44,7 +47,9 @@ class _Takes(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         plain = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
         assert isinstance(self.server, Collector)
-        self.server.taken.append((self.path, plain))
+        with self.server.came:
+            self.server.taken.append((self.path, plain))
+            self.server.came.notify_all()
         self.send_response(200)
         self.end_headers()
 
@@ -95,3 +100,28 @@ def test_spans_and_measures_come_from_the_record_with_the_same_ids_each_time(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     nobody = run.run("otel", "export", "--endpoint", "http://127.0.0.1:1")
     assert (nobody.returncode, "the collector did not take it" in nobody.stderr) == (3, True)
+
+
+def test_a_follower_sends_what_comes_each_span_once_until_it_is_interrupted(
+    tmp_path: Path, collector: Collector
+) -> None:
+    run = make_feature_run(tmp_path)
+    assert run.run("run", TYPE, DESCRIPTION).returncode == 0  # all but the merge
+    command = run.argv("otel", "export", "--follow", "--endpoint", collector.address)
+    follower = subprocess.Popen(command, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        with collector.came:
+            assert collector.came.wait_for(collector.metrics, timeout=60)  # they come behind the spans
+        before = {span.name for span in collector.spans()}
+        assert "gate 08-code-review" in before
+        assert f"invoke_workflow {TYPE}" not in before  # it has not ended
+        assert run.run("run", "--merge").returncode == 0
+        with collector.came:
+            ended = f"invoke_workflow {TYPE}"
+            assert collector.came.wait_for(lambda: ended in {span.name for span in collector.spans()}, timeout=60)
+    finally:
+        follower.send_signal(signal.SIGINT)
+        said = follower.communicate(timeout=60)[0]
+    assert (follower.returncode, "Traceback" in said) == (130, False)
+    ids = [span.span_id for span in collector.spans()]
+    assert len(ids) == len({*ids})
