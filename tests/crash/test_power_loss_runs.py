@@ -24,6 +24,7 @@ from support.quick_dispatch import one_agent_counted
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace, and the right to trace")
 SAMPLE = 5
+SHARES = 5  # the changes of a run are told out to so many tests, which workers can take at once
 DISPATCH = ("dispatch", "WP01")
 RUN = ("run", TYPE, DESCRIPTION, "--merge")
 SAME = ("tree", "main", "branches", "person", "packages", "stages", "git locks", "checkouts", "audit")
@@ -147,6 +148,7 @@ def test_after_a_power_failure_a_run_goes_on_to_its_merge_by_itself(tmp_path: Pa
 
 
 @pytest.mark.long
-def test_after_a_power_failure_at_any_change_a_run_goes_on_to_its_merge_by_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", range(1, SHARES + 1))
+def test_after_a_power_failure_at_any_change_a_run_goes_on_to_its_merge_by_itself(tmp_path: Path, first: int) -> None:
     run = TracedCommand(tmp_path, make_run, RUN)
-    check_run(run, range(1, run.changes + 1, 5))  # five nights see each
+    check_run(run, range(first, run.changes + 1, SHARES))

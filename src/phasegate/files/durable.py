@@ -91,6 +91,21 @@ def sync_tree(top: Path) -> None:
     sync_folders(top, top)
 
 
+def sync_file_system(folder: Path) -> None:
+    """Make durable all that anybody has written where a folder lies: agents sync nothing, and write anywhere in it."""
+    import ctypes  # no quick command comes here
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = open_folder(folder)
+    try:
+        if not hasattr(libc, "syncfs"):  # macOS
+            os.sync()
+        elif libc.syncfs(descriptor) < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+    finally:
+        os.close(descriptor)
+
+
 def sync_folders(below: Path, top: Path) -> None:
     """Make the names in `below` durable, and those in every folder above it up to `top`."""
     for folder in (below, *below.parents):
