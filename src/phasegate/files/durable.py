@@ -96,7 +96,10 @@ def sync_file_system(folder: Path) -> None:
     import ctypes  # no quick command comes here
 
     libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = open_folder(folder)
+    try:
+        descriptor = open_folder(folder)
+    except OSError:  # an agent removed it: whoever looks for the work says so
+        return
     try:
         if not hasattr(libc, "syncfs"):  # macOS
             os.sync()
