@@ -87,7 +87,8 @@ def test_a_linked_worktree_is_shown_the_settings_that_hold(project: FeatureProje
     assert in_bash(linked, "phasegate config path").stdout.strip() == str(project.root / "phasegate.toml")
     assert "run.parallel = 2" in in_bash(linked, "phasegate config show").stdout
     begun = in_bash(linked, "phasegate start note why")
-    assert f"the feature starts from main, checked out in {project.root}" in begun.stderr
+    assert "the feature starts from side" in begun.stderr
+    assert str(project.root) in begun.stderr, "where its record and its settings are"
     assert "linked" not in project.command("start", "note", "why").stderr
 
 

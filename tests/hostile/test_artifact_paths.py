@@ -306,7 +306,10 @@ def test_the_commands_of_the_specification_work(
     source = tmp_path / "report.bin"
     source.write_bytes(b"\xff\x00\n")
     where = ["--feature-slug", SLUG, "--relative-path"]
-    assert run(["artifact", "write", *where, "WP01/test-report.txt", "--content", "Tests: 42 passed, 0 failed"]) == 0
+    report = ["artifact", "write", *where, "WP01/test-report.txt", "--content", "Tests: 42 passed, 0 failed"]
+    assert run(report) == 2, "there is no such feature yet"
+    (root / "kitty-specs" / SLUG).mkdir(parents=True)
+    assert run(report) == 0
     assert run(["artifact", "write", *where, "WP01/report.bin", "--file", str(source)]) == 0
     capsysbinary.readouterr()
     assert run(["artifact", "read", *where, "WP01/test-report.txt"]) == 0

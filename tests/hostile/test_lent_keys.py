@@ -97,7 +97,7 @@ def test_the_control_another_value_gets_into_all_of_it(tmp_path: Path) -> None:
     done = made.command("dispatch", "WP01", env={"LEAKED_NOTE": NOTE})
     assert done.code == 0, done
     places = " ".join(found_in(made, done, NOTE))
-    for place in ("git objects", "stdout.log", "stderr.log", "answer.txt", "WP01/note.md"):
+    for place in ("git objects", "stdout.log", "stderr.log", "answer.txt", ".phasegate/papers/"):
         assert place in places
 
 

@@ -60,7 +60,8 @@ def give(question: str, text: str, feature: str | None, as_json: bool) -> None:
     """Answer QUESTION, as `status` lists it. Its agent gets the answer if it still waits, else the next one does.
 
     \b
-    Example:
+    Examples:
+      phasegate answer give 3a6b8c9d "Use the existing table"
       phasegate answer 3a6b8c9d "Use the existing table"
     """
     project = open_project(current_folder())
