@@ -31,7 +31,7 @@ from support.quick_dispatch import TWO_ROUNDS, two_agents_two_rounds
 
 MORTAL = Path(__file__).with_name("dispatch_until.py")
 # Of two agents and two rounds; a test sees to it that none is left out. Without a sandbox, that is told and recorded.
-STEPS = 21 if holding(Level.OFFLINE).holds else 20
+STEPS = 21 if holding(Level.OFFLINE).holds else 22
 SEED = 20260301
 SAMPLE = random.Random(SEED).sample([(when, n) for n in range(1, STEPS + 1) for when in ("before", "after")], 3)
 
