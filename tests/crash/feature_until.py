@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from phasegate.engine import dispatch, orders
@@ -34,7 +35,8 @@ from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
 MOST_LIVES = 2000
 EFFECTS = ("rename", "replace", "unlink", "mkdir", "rmdir", "link", "symlink", "truncate", "ftruncate")
 OURS = f"{os.sep}phasegate{os.sep}"
-_BESIDES = ("step.timed", "notice.given")  # with whichever of several packages comes last
+# With whichever of several packages comes last; a trail that a dead life left open is sealed by the recovery.
+_BESIDES = ("step.timed", "notice.given", "trail.sealed")
 _TELLING = ("event", "type", "role", "end", "package", "wp", "phase", "round", "outcome", "id")
 
 
@@ -46,13 +48,15 @@ class MortalStore:
         self._died = {line[5:] for line in lines_of(notes) if line.startswith("died ")}
         self._append, self._move_refs = Store.append, refs.move_refs
         self._phase = "-"
+        self._whole = RLock()  # no thread dies between another one's step and its note
 
     def append(self, store: Store, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
         step = name_of(store, events)
         self._die_at(step, "before")
-        number = self._append(store, feature, expected_seq, ts, events)
-        self._phase = step.partition(" ")[0]
-        self._note(f"took {step}")
+        with self._whole:
+            number = self._append(store, feature, expected_seq, ts, events)
+            self._phase = step.partition(" ")[0]
+            self._note(f"took {step}")
         self._die_at(step, "after")
         return number
 
@@ -76,8 +80,9 @@ class MortalStore:
 
     def _die_at(self, step: str, when: str) -> None:
         if when == self._when and is_meant(step, self._which) and step not in self._died:
-            self._note(f"died {step}")
-            os.kill(os.getpid(), signal.SIGKILL)
+            with self._whole:
+                self._note(f"died {step}")
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def _note(self, line: str) -> None:
         with self._notes.open("a", encoding="utf-8") as file:
