@@ -26,8 +26,12 @@ from phasegate.workspace.refs import RefMoved, branch_is_gone
 from phasegate.workspace.tree_diff import differences
 
 
-def take_over(place: Workplace, run: Run, known: Known) -> Did[PackageHappened]:
-    """Look at every checkout; if all of them are within their scope, join them on the package's branch."""
+def take_over(place: Workplace, run: Run, known: Known, *, is_resumed: bool = False) -> Did[PackageHappened]:
+    """Look at every checkout; if all of them are within their scope, join them on the package's branch.
+
+    `is_resumed`: a dispatcher before this one saw the agents end. If nothing is found then, a power failure may have
+    taken it: that is no round that changed nothing, and another one goes on without a person.
+    """
     notes = JobNotes(place.project, known.workers)
     title = f"{place.package.work_package_id}: {place.package.title}"
     found = [
@@ -56,7 +60,7 @@ def take_over(place: Workplace, run: Run, known: Known) -> Did[PackageHappened]:
     commit = tip if differences(place.project.repository.place(), found[0].checkout.base, tip) else ""
     base = () if commit else place.blobs_of(found[0].checkout.base)
     there = tuple(path for path in place.package.deliverables.all if path in base)[:MOST_NAMED]
-    event = Harvested(commit, remarks=paper, there=there, unchanged=commit == run.tried)
+    event = Harvested(commit, remarks=paper, there=there, unchanged=commit == run.tried and not is_resumed)
     return Did((event,), notices=remarks, trail=notes.all)
 
 

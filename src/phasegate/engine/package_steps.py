@@ -46,13 +46,14 @@ class PackageSteps:
     def __init__(self, place: Workplace, said: str = "", entrants: tuple[str, ...] = ()) -> None:
         """`said`: by a person, to all agents of the feature. `entrants`: the agents of a contest, one an attempt."""
         self._place, self._said, self._entrants = place, said, entrants
+        self._seen_rounds: set[int] = set()  # whose agents ended while we looked on
 
     def carry_out(self, run: Run, known: Known) -> Did[PackageHappened]:
         match run.step:
             case PackageStep.PREPARE:
                 return self._prepare()
             case PackageStep.HARVEST:
-                return take_over(self._place, run, known)
+                return take_over(self._place, run, known, is_resumed=run.round not in self._seen_rounds)
             case PackageStep.VALIDATE:
                 said = said_last(known.claims, run.round)
                 return validate(self._place, run.round, run.commit, said, known.workers)[1]
@@ -161,6 +162,7 @@ class PackageSteps:
             judged = (reviewed,) if ended.end is End.DONE and reviewed else ()
             remove_tree(review_room(self._place.project, self._place.name))
             return Did((end, *judged), ended.rows)
+        self._seen_rounds.add(errand.round)
         end = msgspec.structs.replace(end, tasks=tuple(islice(ended.answer.task_statuses.items(), MOST_TASKS)))
         kept = self._tidy_after(self._place_of(errand), errand.agent_index, ended)
         said = claimed(self._place, assigned, errand.agent_index, ended)
