@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.files.durable import sync_folders
 from phasegate.rules.lent_values import NOTHING_LENT, LentValues
 from phasegate.workspace.changes import TooMuch
 from phasegate.workspace.checkout import Assignment, Checkout, check_names, find_checkout, records_folder
@@ -122,8 +123,11 @@ def remove_checkout(
             return saved
         if not (keep_for_reuse and retire(checkout)):
             remove_tree(checkout.folder)
+        home = home_of(checkout)
+        if home.is_dir():
+            sync_folders(home, home)  # else a power failure brings the folder back, and nobody has a record of it
         shutil.rmtree(records_folder(repository, name), ignore_errors=True)
-        remove_tree(home_of(checkout) / f".new-{name}")
+        remove_tree(home / f".new-{name}")
     return Removed(saved)
 
 
