@@ -94,7 +94,9 @@ def _ended_at_once(run: DetachedRun, code: int, written: int) -> DetachedRun:
         return run._replace(exit_code=code)
     with Path(run.log).open(encoding="utf-8", errors="replace") as log:
         log.seek(written)
-        said = " / ".join(line.strip() for line in log.read().splitlines()[-_LAST_LINES:])
+        lines = log.read().splitlines()[-_LAST_LINES:]
+    errors = [number for number, line in enumerate(lines) if line.startswith("phasegate: ")]
+    said = " / ".join(line.strip() for line in lines[errors[-1] if errors else 0 :])  # notices may stand before it
     raise StateConflict(f"the run of {run.feature} ended at once (exit {code}): {said}", f"see {run.log}")
 
 

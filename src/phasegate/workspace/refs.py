@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import StateConflict
-from phasegate.git import GitFailed, Place, git
+from phasegate.git import GitFailed, Place, git, make_durable
 from phasegate.workspace.move_log import Move, note_moves
 from phasegate.workspace.person_checkout import Obstacle, checkout_on, held_index
 from phasegate.workspace.repository import Repository, read_refs
@@ -39,6 +39,7 @@ def move_refs(
     zero = "0" * (40 if repository.hash_name == "sha1" else 64)
     commands = b"".join((*(_command(move, zero) for move in moves), *_kept(moves)))
     place = Place(git_dir or repository.git_dir, repository.objects)
+    make_durable()  # git may put the ref on the disk at once: what it leads to must be there before
     try:
         arguments = ("update-ref", "--create-reflog", "-m", f"phasegate: {reason}", "--stdin", "-z")
         git(place, *arguments, stdin=commands, stdout_to=lock.descriptor)
