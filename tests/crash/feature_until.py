@@ -48,7 +48,7 @@ class MortalStore:
         self._died = {line[5:] for line in lines_of(notes) if line.startswith("died ")}
         self._append, self._move_refs = Store.append, refs.move_refs
         self._phase = "-"
-        self._whole = RLock()  # no thread dies between another one's step and its note
+        self._whole = RLock()  # no thread dies between another one's step, its note and its own death
 
     def append(self, store: Store, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
         step = name_of(store, events)
@@ -57,7 +57,7 @@ class MortalStore:
             number = self._append(store, feature, expected_seq, ts, events)
             self._phase = step.partition(" ")[0]
             self._note(f"took {step}")
-        self._die_at(step, "after")
+            self._die_at(step, "after")
         return number
 
     def move_refs(self, *arguments: Any) -> RefMoved | None:
