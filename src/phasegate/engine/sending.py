@@ -22,6 +22,7 @@ from phasegate.errors import ConfigError, PhasegateError
 from phasegate.rules.notification import ENDED, SHAPES, Notification, http_message, short_reason
 
 LONGEST_S = 5.0
+_SILENT = f"no answer within {LONGEST_S:g} s"
 
 
 class Sent(NamedTuple):
@@ -51,7 +52,7 @@ def send(project: Project, told: Notification) -> tuple[Sent, ...]:
     until_s = project.clock.monotonic_s() + LONGEST_S
     for thread in threads:
         thread.join(max(0.0, until_s - project.clock.monotonic_s()))
-    return tuple(Sent(name, ends.get(name, f"no answer within {LONGEST_S:g} s")) for name, _ in errands)
+    return tuple(Sent(name, ends.get(name, _SILENT)) for name, _ in errands)
 
 
 def _kept(ends: dict[str, str], name: str, errand: Callable[[], None]) -> None:
@@ -62,7 +63,8 @@ def _kept(ends: dict[str, str], name: str, errand: Callable[[], None]) -> None:
     except PhasegateError as error:
         ends[name] = error.message
     except (OSError, ValueError, smtplib.SMTPException) as error:
-        ends[name] = short_reason(str(getattr(error, "reason", error)) or type(error).__name__)
+        cause = getattr(error, "reason", error)
+        ends[name] = _SILENT if isinstance(cause, TimeoutError) else short_reason(str(cause) or type(error).__name__)
     else:
         ends[name] = ""
 
