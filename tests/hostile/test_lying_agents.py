@@ -11,7 +11,7 @@ from phasegate.agents.table import harness_of
 from phasegate.checks.claims import Facts, false_claims
 from phasegate.checks.manifest import gather_evidence
 from phasegate.rules.answer import parse_answer
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 from phasegate.rules.result import Response
 from support.agents import carry_out, reported
 from support.checkout import git, plan, repository, run_plainly, work_since

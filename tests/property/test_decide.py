@@ -25,7 +25,7 @@ from phasegate.rules.feature_events import (
 )
 from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.lifecycle import Stage
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 from phasegate.rules.phase import Work
 from phasegate.rules.step_outcomes import open_packages
 from phasegate.rules.telling import allowed_orders

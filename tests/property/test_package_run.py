@@ -8,16 +8,13 @@ import msgspec
 import pytest
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.package_run import (
-    BY_AGENTS,
+from phasegate.rules.package_events import (
     AttemptJudged,
     AttemptsCompared,
     AttemptTaken,
     Cleaned,
     End,
     Harvested,
-    Owed,
-    PackageAction,
     PackageHappened,
     PackageJobEnded,
     PackageJobStarted,
@@ -26,15 +23,11 @@ from phasegate.rules.package_run import (
     PackageNotMerged,
     PackagePrepared,
     PackageResolved,
-    PackageStep,
     Reviewed,
-    Run,
     Validated,
-    apply,
-    decide,
     failure_key,
-    fold,
 )
+from phasegate.rules.package_run import BY_AGENTS, Owed, PackageAction, PackageStep, Run, apply, decide, fold
 from phasegate.rules.work_package import State
 
 Path = tuple[PackageHappened, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from phasegate.prompts.package_writer import PackagePlan
-from phasegate.rules.profile import Profile
+from phasegate.prompts.profiles import Profile
 from phasegate.rules.work_package import Deliverables, PackageChecks, WorkPackage
 
 LOGIN_FORM = WorkPackage(

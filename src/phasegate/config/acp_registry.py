@@ -3,15 +3,103 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from phasegate.errors import ConfigError
-from phasegate.rules.acp_registry import read_registry
 from phasegate.rules.harnesses import ACP, HarnessRow, known_row
+from phasegate.typed import read_json
+
+_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VERSION = re.compile(r"(?<=.)@[^/@]*$")
+
+
+class _Way(msgspec.Struct, frozen=True):
+    """How a program is had: by a package, or as a file."""
+
+    package: str = ""
+    cmd: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+
+
+class _Distribution(msgspec.Struct, frozen=True):
+    npx: _Way | None = None
+    uvx: _Way | None = None
+    binary: dict[str, _Way] = {}
+
+
+class _Ours(msgspec.Struct, frozen=True):
+    """What the published form has no place for."""
+
+    program: str = ""  # where it is not named as its package
+    keys: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    sign_in: str = ""
+    sign_in_files: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    tested: str = ""
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    distribution: _Distribution
+    repository: str = ""
+    phasegate: _Ours = _Ours()
+
+
+class _Registry(msgspec.Struct, frozen=True):
+    agents: list[msgspec.Raw]
+
+
+def read_registry(data: bytes) -> dict[str, HarnessRow]:
+    """The agents of a registry, by id. Raises msgspec.MsgspecError for what is none at all."""
+    found = read_json(data, _Registry)
+    return {row.agent: row for raw in found.agents for row in _rows(raw)}
+
+
+def _rows(raw: msgspec.Raw) -> Iterator[HarnessRow]:
+    try:
+        entry = read_json(raw, _Entry)
+    except msgspec.MsgspecError:
+        return
+    kinds = entry.distribution
+    way = kinds.npx or kinds.uvx or next((kinds.binary[name] for name in sorted(kinds.binary)), None)
+    if way is None:
+        return
+    package = _VERSION.sub("", way.package)
+    ours = entry.phasegate
+    program = ours.program or (package or way.cmd).rpartition("/")[2]
+    is_sound = _ID.fullmatch(entry.id) and _PROGRAM.fullmatch(program)
+    if not is_sound or not all(map(_VARIABLE.fullmatch, (*way.env, *ours.keys, *ours.settings))):
+        return
+    by_hand = f"uv tool install {package}" if kinds.uvx else f"see {entry.repository or 'its documentation'}"
+    yield HarnessRow(
+        kind=ACP,
+        template="ACP",
+        agent=entry.id,
+        program=program,
+        arguments=way.args,
+        driven_by=ACP,
+        package=package if kinds.npx else "",
+        installing=by_hand,
+        tested=ours.tested,
+        keys=ours.keys,
+        settings=ours.settings,
+        sign_in=ours.sign_in or "name the variable of its key in `env` of the agent",
+        sign_in_files=ours.sign_in_files,
+        hosts=ours.hosts,
+        acp_programs=(program,),
+        acp_env=tuple(way.env.items()),
+    )
+
 
 SHIPPED = Path(__file__).with_name("acp-registry.json")
 OWN = "phasegate/acp-registry.json"

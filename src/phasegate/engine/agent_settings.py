@@ -12,8 +12,7 @@ from phasegate.files import open_folder
 from phasegate.files.durable import replace_at
 from phasegate.files.plain_text import PlainFile, read_plain_file
 from phasegate.rules.harnesses import Hooks, McpPlace
-from phasegate.rules.hook_settings import Refused, with_hook, without_hook
-from phasegate.rules.mcp_settings import COMMAND, with_server, without_server
+from phasegate.rules.program_settings import COMMAND, Refused, with_hook, with_server, without_hook, without_server
 
 LARGEST_SETTINGS_BYTES = 4_000_000
 _NEW_FILE_MODE = 0o644

@@ -26,8 +26,8 @@ from phasegate.errors import EnvironmentUnavailable
 from phasegate.record.location import main_tree
 from phasegate.rules.harnesses import ACP, ROWS, SCRIPTED, HarnessRow
 from phasegate.rules.hosts import ANY
-from phasegate.rules.program_version import VersionStanding, standing_of_version
 from phasegate.rules.staffing import serve
+from phasegate.rules.versions import VersionStanding, standing_of_version
 
 MOST_AT_ONCE = 4
 _PHASES = {"implement": "06-implementation", "review": "06-implementation"}  # where a role has but one

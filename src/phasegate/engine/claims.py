@@ -16,7 +16,7 @@ from phasegate.engine.validation import Checker
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.shipped_words import note
 from phasegate.record.rows import Event
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 from phasegate.workspace.changes import TooMuch, observe
 
 CLAIMED, FALSE = "agent.claimed", "agent.claimed-falsely"

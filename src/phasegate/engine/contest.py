@@ -14,7 +14,7 @@ from phasegate.engine.steps import Did, Errand, Known
 from phasegate.engine.validated_work import validate
 from phasegate.engine.workplace import Workplace, copy_for_review, review_room
 from phasegate.rules.answer import Answer
-from phasegate.rules.package_run import (
+from phasegate.rules.package_events import (
     AttemptJudged,
     AttemptsCompared,
     AttemptTaken,
@@ -22,10 +22,9 @@ from phasegate.rules.package_run import (
     Harvested,
     PackageHappened,
     PackageJobEnded,
-    Run,
     Validated,
-    next_attempt,
 )
+from phasegate.rules.package_run import Run, next_attempt
 from phasegate.workspace.checkout_lifecycle import set_attempt_aside, take_attempt
 from phasegate.workspace.export import export
 from phasegate.workspace.removal import remove_tree

@@ -16,7 +16,7 @@ from phasegate.engine.packages import HAPPENED, find_package, load_documents, re
 from phasegate.engine.project import Project, Store, opened_store
 from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.record.audit import verify
-from phasegate.rules.package_run import Validated
+from phasegate.rules.package_events import Validated
 from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import Deliverables, State, WorkPackage
 

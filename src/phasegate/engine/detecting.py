@@ -17,11 +17,10 @@ from phasegate.checks.plan import Command
 from phasegate.engine.project import Project
 from phasegate.rules.detection import PROGRAMS, PYTHONS, Detected, Machine
 from phasegate.rules.project_files import LARGEST_MANIFEST_BYTES, ProjectFiles, is_manifest
-from phasegate.rules.project_kinds import detect_project
-from phasegate.rules.project_roots import candidate_roots, project_roots, under
+from phasegate.rules.project_roots import candidate_roots, detect_project, project_roots, under
 from phasegate.rules.python_project import TEST_FUNCTION, is_test_file, required_python
 from phasegate.rules.telling_files import kind_of_root
-from phasegate.rules.version_range import allows
+from phasegate.rules.versions import allows
 from phasegate.workspace.commit_log import blobs_of
 from phasegate.workspace.repository import read_blobs
 

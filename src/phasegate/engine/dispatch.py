@@ -29,7 +29,8 @@ from phasegate.errors import Interrupted
 from phasegate.record.lock import feature_lock, repository_lock
 from phasegate.record.store import Store
 from phasegate.rules.ordering import NOT_KEPT, By
-from phasegate.rules.package_run import MOST_LOSSES, PackageHappened, PackageLimits, PackageResolved, PackageStep, Run
+from phasegate.rules.package_events import MOST_LOSSES, PackageHappened, PackageLimits, PackageResolved
+from phasegate.rules.package_run import PackageStep, Run
 from phasegate.rules.telling import tell_package
 from phasegate.rules.work_package import State
 

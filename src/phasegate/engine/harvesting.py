@@ -12,7 +12,8 @@ from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
 from phasegate.rules.lent_values import NOTHING_LENT, LentValues
-from phasegate.rules.package_run import Harvested, PackageHappened, Run
+from phasegate.rules.package_events import Harvested, PackageHappened
+from phasegate.rules.package_run import Run
 from phasegate.rules.scope import LITTER, Scope, Violation, changed_lock_files, judge
 from phasegate.rules.visible_text import visible
 from phasegate.workspace.changes import Observation, TooMuch, observe

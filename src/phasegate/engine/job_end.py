@@ -15,7 +15,7 @@ from phasegate.record.rows import Event
 from phasegate.rules.answer import Answer, blockers_in, parse_answer
 from phasegate.rules.budget import Piece
 from phasegate.rules.job_verdict import Rest, SeenEnd, judge_end
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 from phasegate.rules.retry import rest_s
 from phasegate.rules.scope import Scope
 from phasegate.rules.trail import Done

@@ -15,7 +15,7 @@ from phasegate.record.reader import Reader, read_store
 from phasegate.record.rows import Job
 from phasegate.record.trail_reader import Fields, read_job
 from phasegate.rules.feature_events import Written
-from phasegate.rules.package_run import Harvested, PackagePrepared
+from phasegate.rules.package_events import Harvested, PackagePrepared
 from phasegate.typed import read_json
 
 LARGEST_EVIDENCE = 64_000  # characters

@@ -49,7 +49,7 @@ from phasegate.record.rows import Job as JobRow
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.harnesses import ROWS
 from phasegate.rules.hidden import Hidden, shown_name
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 from phasegate.rules.trail import US, Action, Done, Source, Value
 from phasegate.rules.visible_text import visible
 from phasegate.workspace.agent_deeds import Deed, deeds_in

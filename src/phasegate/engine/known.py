@@ -16,7 +16,7 @@ from phasegate.engine.scope_exceptions import ALLOWED, ScopeException
 from phasegate.engine.steps import CHECKED, Claimed, Known, UnitWorker
 from phasegate.record.row_events import JOB_STARTED
 from phasegate.record.view import state_text
-from phasegate.rules.package_run import AttemptTaken, PackageJobStarted
+from phasegate.rules.package_events import AttemptTaken, PackageJobStarted
 from phasegate.rules.spending import Spent
 from phasegate.rules.trail import Done
 from phasegate.typed import read_json

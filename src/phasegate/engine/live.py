@@ -8,8 +8,7 @@ from typing import NamedTuple
 from phasegate.agents.port import AgentEvent, EventKind, Usage
 from phasegate.rules.activity import Activity, acted, counted, spoke
 from phasegate.rules.answer import blockers_in
-from phasegate.rules.command_kind import action_of_command
-from phasegate.rules.trail import US, Action, Doer, Done, Source, Value
+from phasegate.rules.trail import US, Action, Doer, Done, Source, Value, action_of_command
 
 MOST_NOTED = 2_000  # of one job: the log has all of it, the trail is for reading
 LONGEST_TEXT = 500

@@ -11,7 +11,7 @@ from phasegate.engine.validation import Checker, describe, failures_of
 from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
-from phasegate.rules.package_run import PackageHappened, PackageMerged, PackageNotMerged
+from phasegate.rules.package_events import PackageHappened, PackageMerged, PackageNotMerged
 from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
 from phasegate.workspace.refs import RefMoved
 

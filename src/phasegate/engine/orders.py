@@ -39,7 +39,7 @@ from phasegate.rules.finding import closest
 from phasegate.rules.gate import GateResult
 from phasegate.rules.lifecycle import Refusal, Stage
 from phasegate.rules.ordering import NOT_KEPT, By
-from phasegate.rules.package_run import MOST_LOSSES
+from phasegate.rules.package_events import MOST_LOSSES
 from phasegate.rules.phase import Work, phase_of, required_artifacts
 from phasegate.rules.step_outcomes import judged
 from phasegate.rules.workflow import WORKFLOWS, is_phase_named, workflow_noun

@@ -19,20 +19,17 @@ from phasegate.engine.steps import Did, Errand, Known
 from phasegate.engine.validated_work import validate
 from phasegate.engine.validation import Checker
 from phasegate.engine.workplace import Workplace, branch_and_head, copy_for_review, review_room, show_state
-from phasegate.rules.package_run import (
-    BY_AGENTS,
+from phasegate.rules.package_events import (
     Cleaned,
     End,
     PackageHappened,
     PackageJobEnded,
     PackageJobStarted,
     PackagePrepared,
-    PackageStep,
     Reviewed,
-    Run,
-    decide,
     failure_key,
 )
+from phasegate.rules.package_run import BY_AGENTS, PackageStep, Run, decide
 from phasegate.workspace.checkout import find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, open_feature, remove_checkout, start_over
 from phasegate.workspace.removal import remove_tree

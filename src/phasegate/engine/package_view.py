@@ -10,7 +10,7 @@ from phasegate.errors import ConfigError
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Job
 from phasegate.rules.dependencies import ready
-from phasegate.rules.package_run import (
+from phasegate.rules.package_events import (
     AttemptJudged,
     AttemptTaken,
     End,

@@ -17,7 +17,8 @@ from phasegate.prompts.package_reader import load
 from phasegate.record.row_events import package_changed
 from phasegate.record.rows import Event, Package, Recorded
 from phasegate.rules.dependencies import needs, plan_problems
-from phasegate.rules.package_run import PackageHappened, PackageLimits, PackagePrepared, PackageStep, Run, apply, fold
+from phasegate.rules.package_events import PackageHappened, PackageLimits, PackagePrepared
+from phasegate.rules.package_run import PackageStep, Run, apply, fold
 from phasegate.rules.phase import Work, phase_of
 from phasegate.rules.task_progress import as_line
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe

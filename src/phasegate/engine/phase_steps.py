@@ -35,7 +35,7 @@ from phasegate.rules.feature_events import (
     Written,
 )
 from phasegate.rules.feature_state import ROLES, Feature, Step, told
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 from phasegate.rules.phase import TASKS, Work
 from phasegate.rules.task_progress import NO_STATUS, from_line
 from phasegate.rules.workflow import gate_name

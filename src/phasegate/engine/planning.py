@@ -19,13 +19,13 @@ from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import load
 from phasegate.prompts.package_writer import write
+from phasegate.prompts.profiles import Profile
 from phasegate.prompts.shipped_words import note
 from phasegate.rules.dependencies import plan_problems
 from phasegate.rules.feature_events import Happened, Planned
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.phase import TASKS, Work
 from phasegate.rules.planning import plan_packages, read_guidance
-from phasegate.rules.profile import Profile
 from phasegate.rules.tasks import TaskList, parse
 from phasegate.rules.work_package import Deliverables, WorkPackage
 from phasegate.rules.workflow import gate_name

@@ -27,7 +27,7 @@ from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.shipped_words import instructions
 from phasegate.record.row_events import job_started
 from phasegate.record.store import Store
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 from phasegate.rules.prompt import UnifiedPrompt
 from phasegate.workspace.export import export
 from phasegate.workspace.objects import NewCommit, Signature, write_commits

@@ -17,8 +17,7 @@ from phasegate.files.plain_text import read_plain_file
 from phasegate.record.rows import Event
 from phasegate.rules.ordering import NOT_KEPT, By
 from phasegate.rules.own_folders import OWN_FOLDERS
-from phasegate.rules.protected import PROTECTED, is_protected
-from phasegate.rules.scope import why_no_scope_allows
+from phasegate.rules.scope import PROTECTED, is_protected, why_no_scope_allows
 from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import WorkPackage, entry_problem
 from phasegate.workspace.checkout import Assignment, Checkout, list_checkouts

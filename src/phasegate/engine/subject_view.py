@@ -19,7 +19,7 @@ from phasegate.record.reader import Reader
 from phasegate.record.rows import Job, Workflow
 from phasegate.rules.board import ENDED
 from phasegate.rules.feature_events import Ran, Reported, Written
-from phasegate.rules.package_run import Harvested
+from phasegate.rules.package_events import Harvested
 from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import is_package_id
 from phasegate.rules.workflow import is_phase_named

@@ -11,7 +11,7 @@ from phasegate.engine.phase_checks import seconds_of
 from phasegate.engine.steps import Claimed, Did, UnitWorker
 from phasegate.engine.validation import Checker, describe, failures_of
 from phasegate.engine.workplace import Workplace
-from phasegate.rules.package_run import PackageHappened, Validated, failure_key
+from phasegate.rules.package_events import PackageHappened, Validated, failure_key
 from phasegate.rules.retry import Fault
 
 

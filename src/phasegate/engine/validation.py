@@ -17,9 +17,8 @@ from phasegate.engine.base_check import Base, refuse_unsound, runner_in
 from phasegate.engine.check_plan import plans_for
 from phasegate.engine.project import Project
 from phasegate.errors import EnvironmentUnavailable
-from phasegate.prompts.profiles import load_profile
+from phasegate.prompts.profiles import Profile, load_profile
 from phasegate.prompts.shipped_words import note
-from phasegate.rules.profile import Profile
 from phasegate.rules.retry import Fault
 from phasegate.rules.telling_files import kind_of_root
 from phasegate.rules.work_package import PROFILES, WorkPackage

@@ -9,15 +9,51 @@ from typing import NamedTuple
 
 from phasegate.errors import PromptTooLarge, UnreadableFile
 from phasegate.files.blocks import read_up_to, refuse_to_leave
-from phasegate.prompts.notes import NOTES_TOKENS, notes_on
-from phasegate.prompts.shipped_words import phrases, skeletons_of
+from phasegate.prompts.shipped_words import Notes, phrases, skeletons_of
 from phasegate.prompts.stream import HIDDEN_SHOWN, FileSource, Parts
 from phasegate.prompts.templates import FOLDER, find_template, inject_variables
 from phasegate.rules.budget import Cut, Fitted, Piece, PieceKind, fit, shorten
-from phasegate.rules.hidden import Hidden, hidden_in_item, hidden_in_text
-from phasegate.rules.prompt import UnifiedPrompt, head, tail
+from phasegate.rules.hidden import Hidden, hidden_in_item, hidden_in_text, shown_name
+from phasegate.rules.prompt import ContextItem, ItemType, UnifiedPrompt, head, tail
 from phasegate.rules.tokens import estimate_tokens
 from phasegate.rules.tree import FoldPhrases, project_tree
+
+NOTES_TOKENS = 1_200
+_SECTION_TOKENS = 350
+
+
+def notes_on(left_out: Sequence[str], cut: Sequence[Cut], hidden: Sequence[Hidden]) -> tuple[ContextItem, ...]:
+    """One item with everything there is to say; none if there is nothing."""
+    words = phrases().notes
+    sections = [
+        _section(words.left_out, [shown_name(name) for name in left_out], words),
+        _section(words.cut, [shown_name(one.name) for one in cut], words),
+        _section(words.hidden, [_hidden_line(one, words) for one in hidden], words),
+    ]
+    said = [section for section in sections if section]
+    if hidden:
+        said.append(words.escaped.format())
+    return (ContextItem(ItemType.ARTIFACT, words.name, "\n\n".join(said) + "\n"),) if said else ()
+
+
+def _hidden_line(hidden: Hidden, words: Notes) -> str:
+    phrase = words.hidden_at if hidden.line else words.hidden_in_name
+    return phrase.format(item=shown_name(hidden.item), line=hidden.line, character=hidden.character)
+
+
+def _section(title: str, entries: Sequence[str], words: Notes) -> str:
+    """A title and as many entries as fit; the rest is counted."""
+    lines = [title]
+    room = _SECTION_TOKENS - estimate_tokens(title)
+    for entry in entries:
+        line = words.entry.format(text=entry)
+        room -= estimate_tokens(line + "\n")
+        if room < 0:
+            lines.append(words.more.format(count=len(entries) - len(lines) + 1))
+            break
+        lines.append(line)
+    return "\n".join(lines) if entries else ""
+
 
 PROJECT_FILE = "agentd/project.md"
 TREE_TOKENS = 6_000

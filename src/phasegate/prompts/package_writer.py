@@ -15,9 +15,9 @@ from tomllib import loads
 import msgspec
 import yaml
 
+from phasegate.prompts.profiles import Profile
 from phasegate.rules.document_lines import lines_of, squeeze
 from phasegate.rules.package_fields import write_fields
-from phasegate.rules.profile import Profile
 from phasegate.rules.template import fill_all
 from phasegate.rules.work_package import WorkPackage, split
 from phasegate.typed import read_value

@@ -6,11 +6,36 @@ from functools import cache
 from importlib.resources import files
 from tomllib import loads
 
+import msgspec
+
 from phasegate.errors import ConfigError
 from phasegate.rules.finding import closest
-from phasegate.rules.profile import Profile
 from phasegate.rules.work_package import PROFILES
 from phasegate.typed import read_value
+
+
+class CoverageReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a coverage run leaves its report, and in which form."""
+
+    path: str
+    format: str
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a language's projects have in common."""
+
+    name: str
+    title: str
+    layout: str
+    pinned: str
+    package: str
+    constraints: tuple[str, ...]
+    reference_commands: tuple[str, ...]
+    style: tuple[str, ...]
+    lock_files: tuple[str, ...]
+    litter: tuple[str, ...]
+    coverage_reports: tuple[CoverageReport, ...]
+    bin_folders: tuple[str, ...] = ()
 
 
 @cache

@@ -8,18 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from phasegate.rules import feature_events as events
 from phasegate.rules import lifecycle
-from phasegate.rules.feature_events import (
-    Advanced,
-    Cancelled,
-    CompletionAsked,
-    Escalated,
-    Happened,
-    Resolved,
-    Retried,
-    Started,
-    WentBack,
-)
 from phasegate.rules.feature_state import (
     AT_FORGE,
     CLOSING,
@@ -38,7 +28,15 @@ from phasegate.rules.phase import Work
 from phasegate.rules.step_outcomes import open_packages, outcome
 from phasegate.rules.work_package import State
 
-Ordered = Advanced | Retried | Escalated | Resolved | WentBack | Cancelled | CompletionAsked
+Ordered = (
+    events.Advanced
+    | events.Retried
+    | events.Escalated
+    | events.Resolved
+    | events.WentBack
+    | events.Cancelled
+    | events.CompletionAsked
+)
 
 
 def decide(feature: Feature, running: Collection[str] = ()) -> tuple[FeatureAction, ...]:
@@ -63,23 +61,23 @@ def _work(feature: Feature, running: Collection[str]) -> tuple[FeatureAction, ..
     return (FeatureAction(step, startable),) if startable else ()
 
 
-def fold(events: Iterable[Happened]) -> Feature | None:
+def fold(happened: Iterable[events.Happened]) -> Feature | None:
     """The feature after these events; None before its start."""
     feature: Feature | None = None
-    for event in events:
+    for event in happened:
         feature = apply(feature, event)
     return feature
 
 
-def apply(feature: Feature | None, event: Happened) -> Feature | None:
+def apply(feature: Feature | None, event: events.Happened) -> Feature | None:
     """The feature after one more event. An event that cannot happen now changes nothing."""
     after = take(feature, event)
     return feature if isinstance(after, Refusal) else after
 
 
-def take(feature: Feature | None, event: Happened) -> Feature | Refusal:
+def take(feature: Feature | None, event: events.Happened) -> Feature | Refusal:
     """The feature after an event, or why it cannot happen now."""
-    if isinstance(event, Started):
+    if isinstance(event, events.Started):
         return _started(feature, event)
     if feature is None:
         return Refusal("no workflow was started", 'begin one: phasegate run feature "..."')
@@ -90,7 +88,7 @@ def take(feature: Feature | None, event: Happened) -> Feature | Refusal:
     return outcome(feature, event) or Refusal(f"nothing of this kind is due: {type(event).__name__}")
 
 
-def _started(before: Feature | None, event: Started) -> Feature | Refusal:
+def _started(before: Feature | None, event: events.Started) -> Feature | Refusal:
     existing = [before.workflow] if before else []
     keys = tuple(phase.key for phase in event.plan)
     workflow = lifecycle.start(existing, event.feature, event.type, keys, event.noun)
@@ -102,27 +100,27 @@ def _started(before: Feature | None, event: Started) -> Feature | Refusal:
 def _ordered(feature: Feature, event: Ordered) -> Feature | Refusal:  # noqa: C901 - one case an order
     """What a person, or the engine in their place, orders."""
     match event:
-        case Advanced() if feature.closing:
+        case events.Advanced() if feature.closing:
             return Refusal("the workflow is being completed")
-        case Advanced():
+        case events.Advanced():
             return _if_taken(feature, lifecycle.advance(feature.workflow), _next_phase)
-        case Retried():
+        case events.Retried():
             return _if_taken(feature, lifecycle.retry(feature.workflow), _begun)
-        case Escalated(why, remediation):
+        case events.Escalated(why, remediation):
             remedy = remediation or "deal with it, then resolve"
             return _if_taken(feature, lifecycle.escalate(feature.workflow, why), lambda one: _with(one, remedy))
-        case Resolved(how):
+        case events.Resolved(how):
             return _if_taken(feature, lifecycle.resolve(feature.workflow, how), lambda one: _resolved(one, how))
-        case Cancelled() | WentBack() if _is_merged(feature):
+        case events.Cancelled() | events.WentBack() if _is_merged(feature):
             return Refusal("the work is merged", "phasegate run ends the workflow")
-        case WentBack(phase, why):
+        case events.WentBack(phase, why):
             at = feature.workflow.index
             return _if_taken(
                 feature, lifecycle.back(feature.workflow, phase, why), lambda one: _gone_back(one, why, at)
             )
-        case Cancelled(reason):
+        case events.Cancelled(reason):
             return _if_taken(feature, lifecycle.cancel(feature.workflow, reason), lambda one: one)
-        case CompletionAsked():
+        case events.CompletionAsked():
             done = lifecycle.complete(feature.workflow)
             if isinstance(done, Refusal) or feature.closing:
                 return done if isinstance(done, Refusal) else feature

@@ -8,7 +8,7 @@ import msgspec
 
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.ordering import By
-from phasegate.rules.package_run import MOST_LOSSES, MOST_PAUSES, End
+from phasegate.rules.package_events import MOST_LOSSES, MOST_PAUSES, End
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 

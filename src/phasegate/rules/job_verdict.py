@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from phasegate.rules.answer import Answer
 from phasegate.rules.answer_words import TaskStatus
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 from phasegate.rules.result import Response, check_result
 
 LONGEST_REST_S = 12 * 3600.0

@@ -1,4 +1,4 @@
-"""The roots of a repository: each folder that is set up and tested by itself.
+"""The roots of a repository, each folder that is set up and tested by itself, and what kind of project each is.
 
 A workspace is one root, whatever packages it has. A nested folder is one only if it has tests and no workspace above
 it claims it: fixtures, examples and web pages have manifests too (one public repository has 1137 of package.json).
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 
-from phasegate.rules.detection import Machine
+from phasegate.rules.detection import Detected, Machine
 from phasegate.rules.glob import compile_pattern, may_overlap
+from phasegate.rules.node_project import detect_node
+from phasegate.rules.other_projects import detect_c, detect_go, detect_java, detect_rust, detect_targets
 from phasegate.rules.project_files import ProjectFiles, entry, texts_in
-from phasegate.rules.project_kinds import detect_project
-from phasegate.rules.python_project import is_test_file
+from phasegate.rules.python_project import detect_python, is_test_file
 from phasegate.rules.telling_files import kind_of_root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
 
 MOST_ROOTS = 200
 _TELLING = frozenset(
@@ -114,3 +116,26 @@ def _claims(files: ProjectFiles) -> list[str]:
     included = re.findall(r"['\"]:?([\w:.-]+)['\"]", " ".join(re.findall(r"^\s*include\b(.*)$", gradle, re.M)))
     found += [name.replace(":", "/") for name in included]
     return [one.removeprefix("./").strip("/") for one in found if one.removeprefix("./").strip("/")]
+
+
+_DETECT: dict[str, Callable[[ProjectFiles, Machine], Detected | None]] = {
+    "rust": detect_rust,
+    "go": detect_go,
+    "typescript": detect_node,
+    "python": detect_python,
+    "java": detect_java,
+    "c": detect_c,
+    "": detect_targets,
+}
+
+
+def detect_project(files: ProjectFiles, machine: Machine, kind: str | None = None) -> Detected | None:
+    """What is known about a project; `kind` is the profile that a person named, whatever the files tell."""
+    found = _DETECT[kind_of_root(files.paths) if kind is None else kind](files, machine)
+    if found is None or "test" in found.commands:
+        return found
+    offered = detect_targets(files, machine)
+    if offered is None:
+        return found
+    commands = {**offered.commands, **found.commands}
+    return Detected(found.profile, found.name, found.setups, commands, found.notes, found.root)

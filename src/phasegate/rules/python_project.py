@@ -17,14 +17,14 @@ from phasegate.rules.python_requirements import (
     expanded_group,
     ini_section,
     package_name,
+    quoted,
     rank,
     requirement_lines,
     sources,
     tox_environments,
 )
 from phasegate.rules.python_tools import Tool, tools_beside
-from phasegate.rules.shell_words import quoted
-from phasegate.rules.version_range import allows
+from phasegate.rules.versions import allows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+
 # Best first. Groups for documentation, types or benchmarks are never what tests need.
 _TEST_NAMES = (
     "test",
@@ -424,3 +425,13 @@ def _tests_require(files: ProjectFiles) -> Iterator[RequirementSource]:
 
 
 _PLACES = (_groups, _extras, _poetry_groups, _tool_tables, _tox, _requirements_files, _nox, _tests_require, _ci)
+
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_")
+
+
+def quoted(word: str) -> str:
+    """One word as the shell reads it back."""
+    if word and _PLAIN.issuperset(word):
+        return word
+    return "'" + word.replace("'", "'\"'\"'") + "'"

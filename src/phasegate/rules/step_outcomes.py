@@ -8,28 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
+from phasegate.rules import feature_events as events
 from phasegate.rules import lifecycle
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.board import AT_A_FORGE
 from phasegate.rules.dependencies import ready, waves
-from phasegate.rules.feature_events import (
-    Completed,
-    GateChecked,
-    Happened,
-    JobEnded,
-    JobStarted,
-    Merged,
-    NotMerged,
-    PackageEnded,
-    PackageStarted,
-    Planned,
-    PullOpened,
-    Ran,
-    Remarked,
-    Reported,
-    Strayed,
-    Written,
-)
 from phasegate.rules.feature_state import (
     AT_FORGE,
     ATTESTATION,
@@ -45,7 +28,7 @@ from phasegate.rules.feature_state import (
 )
 from phasegate.rules.gate import Demands, GateEvidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Workflow
-from phasegate.rules.package_run import End, lost_too_often
+from phasegate.rules.package_events import End, lost_too_often
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
@@ -53,48 +36,48 @@ _ENDED = (State.DONE, State.BLOCKED)
 _NO_PACKAGES = "this workflow has no work packages: change the feature's branch yourself, then resolve"
 
 
-def outcome(feature: Feature, event: Happened) -> Feature | None:  # noqa: C901 - one case an event: a table, not a maze
+def outcome(feature: Feature, event: events.Happened) -> Feature | None:  # noqa: C901 - one case an event: a table, not a maze
     """What came of the step that was due; None if it was not."""
     due = feature.todo[0] if feature.todo else Step.STOP
     match event:
-        case JobStarted(_, role) if ROLES.get(due) == role and feature.open_job is None:
+        case events.JobStarted(_, role) if ROLES.get(due) == role and feature.open_job is None:
             return changed(feature, open_job=event)
-        case JobEnded(job) if feature.open_job is not None and feature.open_job.job == job:
+        case events.JobEnded(job) if feature.open_job is not None and feature.open_job.job == job:
             return _after_job(changed(feature, open_job=None), event, due, feature.open_job.commit)
-        case Written(_, missing) if due is Step.HARVEST:
+        case events.Written(_, missing) if due is Step.HARVEST:
             return _dropped(_done(feature), Step.CRITICISE) if missing else _done(feature)
-        case Strayed(violations) if due is Step.HARVEST:
+        case events.Strayed(violations) if due is Step.HARVEST:
             remedy = "see what it wrote in the job's log, then resolve: the run begins again"
             stopped = _stopped(feature, f"File scope violation: {'; '.join(violations)}", remedy)
             closing = CLOSING if Step.MERGE in feature.todo else CLOSING_AT_FORGE
             return changed(stopped, todo=closing if feature.closing else STEPS[Work.PLANNING], verdict=None, report="")
-        case Planned() if due in (Step.PLAN, Step.MEND):
+        case events.Planned() if due in (Step.PLAN, Step.MEND):
             return _after_plan(feature, event)
-        case PackageStarted(package) if due is Step.PACKAGES and package in open_packages(feature):
+        case events.PackageStarted(package) if due is Step.PACKAGES and package in open_packages(feature):
             return changed(feature, packages={**feature.packages, package: State.DOING})
-        case PackageEnded(package) if due is Step.PACKAGES and feature.packages.get(package) is State.DOING:
+        case events.PackageEnded(package) if due is Step.PACKAGES and feature.packages.get(package) is State.DOING:
             return _after_package(feature, event)
-        case Ran() if due is Step.COMMANDS:
+        case events.Ran() if due is Step.COMMANDS:
             return _after_commands(feature, event)
-        case Reported() if due is Step.REPORT:
+        case events.Reported() if due is Step.REPORT:
             return _done(feature)
-        case GateChecked() if due is Step.GATE:
+        case events.GateChecked() if due is Step.GATE:
             return _after_gate(feature, event)
-        case Merged(commit) if due in (Step.MERGE, Step.AWAIT):
+        case events.Merged(commit) if due in (Step.MERGE, Step.AWAIT):
             return _done(changed(feature, merged=commit))
-        case NotMerged(reason, remediation) if due in (Step.MERGE, Step.PUBLISH, Step.AWAIT):
+        case events.NotMerged(reason, remediation) if due in (Step.MERGE, Step.PUBLISH, Step.AWAIT):
             return _stopped(feature, reason, remediation)
-        case PullOpened(_, url, head) if due is Step.PUBLISH:
+        case events.PullOpened(_, url, head) if due is Step.PUBLISH:
             return _done(changed(_noted(feature, url + AT_A_FORGE), pull=event, judged=head, unanswered=0))
-        case Remarked() if due is Step.AWAIT:
+        case events.Remarked() if due is Step.AWAIT:
             return _after_remarks(feature, event)
-        case Completed() if due is Step.TIDY:
+        case events.Completed() if due is Step.TIDY:
             return changed(feature, workflow=_sure(lifecycle.complete(feature.workflow)), todo=())
         case _:
             return None
 
 
-def _after_job(feature: Feature, ended: JobEnded, due: Step, commit: str) -> Feature:
+def _after_job(feature: Feature, ended: events.JobEnded, due: Step, commit: str) -> Feature:
     match ended.end:
         case End.DONE:
             return _answered(fresh(feature), ended, due, commit)
@@ -114,7 +97,7 @@ def _after_job(feature: Feature, ended: JobEnded, due: Step, commit: str) -> Fea
             return _stopped(feature, ended.reason or f"the agent ended as {ended.end}", ended.remediation)
 
 
-def _answered(feature: Feature, ended: JobEnded, due: Step, commit: str) -> Feature:
+def _answered(feature: Feature, ended: events.JobEnded, due: Step, commit: str) -> Feature:
     """A writer's PASS is no evidence, only its own doubt counts; what a critic or reviewer says is for the gate."""
     if due is Step.WRITE:
         if ended.verdict is not Verdict.NEEDS_REVISION:
@@ -131,7 +114,7 @@ def _answered(feature: Feature, ended: JobEnded, due: Step, commit: str) -> Feat
     return _done(changed(feature, verdict=ended.verdict, report=text, judged=commit))
 
 
-def _after_plan(feature: Feature, event: Planned) -> Feature:
+def _after_plan(feature: Feature, event: events.Planned) -> Feature:
     if event.problems or not event.packages:
         reasons = "; ".join(event.problems) or "the plan has no packages"
         return _stopped(
@@ -154,7 +137,7 @@ def _never_open(feature: Feature) -> tuple[str, ...]:
     return tuple(sorted(feature.needs.keys() - placed))
 
 
-def _after_package(feature: Feature, event: PackageEnded) -> Feature:
+def _after_package(feature: Feature, event: events.PackageEnded) -> Feature:
     if event.state not in _ENDED:
         return feature
     packages = {**feature.packages, event.package: event.state}
@@ -179,7 +162,7 @@ def _all_done(feature: Feature) -> bool:
     return all(state is State.DONE for state in feature.packages.values())
 
 
-def _after_commands(feature: Feature, event: Ran) -> Feature:
+def _after_commands(feature: Feature, event: events.Ran) -> Feature:
     if not event.results and not feature.attested:
         remedy = (
             f'set commands = ["..."] in [phases."{feature.phase.key}"] of phasegate.toml, '
@@ -194,7 +177,7 @@ def _after_commands(feature: Feature, event: Ran) -> Feature:
     return after if all(event.results.values()) else _dropped(after, Step.REVIEW)
 
 
-def _after_gate(feature: Feature, event: GateChecked) -> Feature:
+def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
     result = judged(feature, event)
     limit = feature.limits.revisions if feature.phase.work is Work.PLANNING or feature.can_mend else 1
     workflow = _sure(lifecycle.apply_gate(feature.workflow, result, limit))
@@ -205,7 +188,7 @@ def _after_gate(feature: Feature, event: GateChecked) -> Feature:
     return changed(feature, workflow=workflow, todo=(), findings=findings, remediation=remedy, said=said)
 
 
-def _after_remarks(feature: Feature, event: Remarked) -> Feature:
+def _after_remarks(feature: Feature, event: events.Remarked) -> Feature:
     """Remarks of people at the forge are the findings of one more package; then the pull request is brought up to date.
 
     Each package has its own checks and its own review, so the branch is judged again when it is published.
@@ -221,7 +204,7 @@ def _after_remarks(feature: Feature, event: Remarked) -> Feature:
     return changed(taken, todo=(*MENDING, *AT_FORGE), judged="")
 
 
-def judged(feature: Feature, event: GateChecked) -> GateResult:
+def judged(feature: Feature, event: events.GateChecked) -> GateResult:
     """The gate of the phase, from what this round brought."""
     checks = {**feature.commands, **event.checks}
     demanded = (*event.checks, *feature.commands)

@@ -6,40 +6,16 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from phasegate.rules import package_run
+from phasegate.rules import feature_events as events
+from phasegate.rules import package_events
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.board import AT_A_FORGE, next_commands
 from phasegate.rules.decide import decide, take
-from phasegate.rules.feature_events import (
-    Advanced,
-    Cancelled,
-    Completed,
-    CompletionAsked,
-    Escalated,
-    GateChecked,
-    Happened,
-    JobEnded,
-    JobStarted,
-    Merged,
-    NotMerged,
-    PackageEnded,
-    PackageStarted,
-    Planned,
-    PullOpened,
-    Ran,
-    Remarked,
-    Resolved,
-    Retried,
-    Started,
-    Strayed,
-    WentBack,
-    Written,
-)
 from phasegate.rules.feature_state import Feature, FeatureAction, Step
 from phasegate.rules.gate import GateOutcome
 from phasegate.rules.lifecycle import Refusal, Stage, state_view
 from phasegate.rules.next_steps import next_steps
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 from phasegate.rules.workflow import gate_name, resolve_display_name
 
 _LONGEST_REASON = 300
@@ -54,12 +30,12 @@ class Told(NamedTuple):
     block: str = ""
 
 
-def tell(before: Feature | None, event: Happened, after: Feature) -> Told:
+def tell(before: Feature | None, event: events.Happened, after: Feature) -> Told:
     """What an event is to people, given where the feature stood before and stands after it."""
     return Told(_line(before, event, after), _block(before, event, after))
 
 
-def _block(before: Feature | None, event: Happened, after: Feature) -> str:
+def _block(before: Feature | None, event: events.Happened, after: Feature) -> str:
     """One block for each event of the lifecycle: the start, a gate, a blocker, the end (seed 001)."""
     point = _point(before, event, after)
     if point is None:
@@ -67,69 +43,69 @@ def _block(before: Feature | None, event: Happened, after: Feature) -> str:
     return next_steps(state_view(after.workflow), point) or ""
 
 
-def _point(before: Feature | None, event: Happened, after: Feature) -> str | None:
+def _point(before: Feature | None, event: events.Happened, after: Feature) -> str | None:
     stage = after.workflow.stage
-    if isinstance(event, Started):
+    if isinstance(event, events.Started):
         return "workflow-initialized"
-    if isinstance(event, Completed):
+    if isinstance(event, events.Completed):
         return "workflow-completed"
-    if isinstance(event, Cancelled):
+    if isinstance(event, events.Cancelled):
         return "workflow-cancelled"
     if before is None or before.workflow.stage is stage:
         return None
     points = {Stage.GATE_PASSED: "gate-passed", Stage.GATE_FAILED: "gate-failed", Stage.BLOCKED: "blocker"}
-    if stage is Stage.GATE_PASSED and not isinstance(event, GateChecked):
+    if stage is Stage.GATE_PASSED and not isinstance(event, events.GateChecked):
         return None  # a blocker behind the gate was resolved: the gate passed before
     return points.get(stage)
 
 
-def _line(before: Feature | None, event: Happened, after: Feature) -> str:  # noqa: C901 - a table
+def _line(before: Feature | None, event: events.Happened, after: Feature) -> str:  # noqa: C901 - a table
     workflow = after.workflow
     standing = before or after
     phase = "archive" if standing.closing else standing.workflow.phase
     match event:
-        case Started(feature, type_):
+        case events.Started(feature, type_):
             # The block that follows asks for a description, in its fixed words: the person sees that there is one.
             described = f", described as: {_short(event.description)}" if event.description else ""
             return f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}{described}"
-        case JobStarted(_, role, agent):
+        case events.JobStarted(_, role, agent):
             return f"{phase}: round {after.round}, {role} by {agent}"
-        case JobEnded(_, end, reason, _, verdict):
+        case events.JobEnded(_, end, reason, _, verdict):
             said = f": {verdict}" if end is End.DONE and verdict else f": {_short(reason)}" if reason else ""
             return f"{phase}: {end}{said}"
-        case Written(_, missing):
+        case events.Written(_, missing):
             return f"{phase}: documents taken over" + (f", missing: {', '.join(missing)}" if missing else "")
-        case Strayed(violations):
+        case events.Strayed(violations):
             return f"{phase}: {_short('; '.join(violations))}"
-        case Planned(packages, problems):
+        case events.Planned(packages, problems):
             new = [name for name in packages if before is None or name not in before.packages]
             return f"{phase}: {_short('; '.join(problems))}" if problems else f"{phase}: packages {', '.join(new)}"
-        case PackageStarted(package):
+        case events.PackageStarted(package):
             return f"{package}: begins"
-        case PackageEnded(package, state, reason):
+        case events.PackageEnded(package, state, reason):
             return f"{package}: {state}" + (f": {_short(reason)}" if reason else "")
-        case Ran(results):
+        case events.Ran(results):
             told = (f"{name} {'passed' if passed else 'FAILED'}" for name, passed in results.items())
             return f"{phase}: {', '.join(told) or 'no command to run'}"
-        case GateChecked(_, _, found):
+        case events.GateChecked(_, _, found):
             return _gate_line(before, after, found)
-        case Retried():
+        case events.Retried():
             return f"{phase}: round {workflow.round} begins"
-        case Merged(commit):
+        case events.Merged(commit):
             return f"merged into {after.base} at {commit[:12]}"
-        case PullOpened(_, url, head):
+        case events.PullOpened(_, url, head):
             return f"{url} is at {head[:12]}"
-        case Remarked(remarks):
+        case events.Remarked(remarks):
             return f"{phase}: {len(remarks)} remarks at the pull request: {_short(remarks[0].finding)}"
-        case NotMerged(reason):
+        case events.NotMerged(reason):
             return f"not merged: {_short(reason)}"
-        case Resolved(how):
+        case events.Resolved(how):
             return f"{phase}: resolved: {_short(how)}"
-        case WentBack(_, why):
+        case events.WentBack(_, why):
             return f"{phase}: back to {workflow.phase}: {_short(why)}"
-        case Cancelled(reason):
+        case events.Cancelled(reason):
             return f"{workflow.feature}: cancelled: {_short(reason)}"
-        case Completed():
+        case events.Completed():
             return f"{workflow.feature}: completed"
         case _:
             return ""
@@ -146,7 +122,7 @@ def _gate_line(before: Feature | None, after: Feature, found: str) -> str:
     return f"{gate_name(phase)} {GateOutcome.FAILED.upper()}: {reasons}"
 
 
-def attempt_outcome(judged: package_run.AttemptJudged) -> str:
+def attempt_outcome(judged: package_events.AttemptJudged) -> str:
     """What became of an attempt of a contest, in words."""
     if judged.harvested.violations:
         return f"violates the file scope: {'; '.join(judged.harvested.violations)}"
@@ -158,33 +134,33 @@ def attempt_outcome(judged: package_run.AttemptJudged) -> str:
     return f"failed: {names}" if names else "passed the manifest"
 
 
-def tell_package(package: str, event: package_run.PackageHappened) -> str:  # noqa: C901 - a table
+def tell_package(package: str, event: package_events.PackageHappened) -> str:  # noqa: C901 - a table
     """What an event of a work package is to people."""
     match event:
-        case package_run.PackageJobStarted(_, role, round_, _, agent, saved):
+        case package_events.PackageJobStarted(_, role, round_, _, agent, saved):
             of_delta = f", of what changed since the last one: about {saved} tokens less" if saved else ""
             return f"{package}: round {round_}, {role}" + (f" by {agent}" if agent else "") + of_delta
-        case package_run.PackageJobEnded(_, end, reason) if reason:
+        case package_events.PackageJobEnded(_, end, reason) if reason:
             return f"{package}: {end}: {_short(reason)}"
-        case package_run.Harvested(leaks=leaks) if leaks:
+        case package_events.Harvested(leaks=leaks) if leaks:
             return f"{package}: a key that was lent to the agent is in {_short('; '.join(leaks))}"
-        case package_run.Harvested(commit, violations):
+        case package_events.Harvested(commit, violations):
             taken = "work taken over" if commit else "nothing was changed"
             return f"{package}: {_short('; '.join(violations)) or taken}"
-        case package_run.Validated(_, failures):
+        case package_events.Validated(_, failures):
             names = ", ".join(failure.partition(":")[0] for failure in failures)
             return f"{package}: manifest {'failed: ' + names if names else 'passed'}"
-        case package_run.AttemptJudged():
+        case package_events.AttemptJudged():
             return f"{package}: attempt {event.attempt + 1} {_short(attempt_outcome(event))}"
-        case package_run.AttemptsCompared(best):
+        case package_events.AttemptsCompared(best):
             return f"{package}: attempt {best + 1} is the best, says the reviewer"
-        case package_run.AttemptTaken(attempt):
+        case package_events.AttemptTaken(attempt):
             return f"{package}: attempt {attempt + 1} is taken"
-        case package_run.Reviewed(verdict):
+        case package_events.Reviewed(verdict):
             return f"{package}: review says {verdict}"
-        case package_run.PackageMerged(commit):
+        case package_events.PackageMerged(commit):
             return f"{package}: merged at {commit[:12]}"
-        case package_run.PackageNotMerged(reason):
+        case package_events.PackageNotMerged(reason):
             return f"{package}: not merged: {_short(reason)}"
         case _:
             return ""
@@ -255,14 +231,14 @@ def open_findings(feature: Feature) -> str:
 
 def allowed_orders(feature: Feature) -> tuple[str, ...]:
     """What a person may order now, by the name of the command."""
-    asked: dict[str, Happened] = {
-        "advance": Advanced(),
-        "retry": Retried(),
-        "resolve": Resolved("how"),
-        "back": WentBack(feature.workflow.phases[0], "why"),
-        "complete": CompletionAsked(),
-        "escalate": Escalated("why"),
-        "cancel": Cancelled("why"),
+    asked: dict[str, events.Happened] = {
+        "advance": events.Advanced(),
+        "retry": events.Retried(),
+        "resolve": events.Resolved("how"),
+        "back": events.WentBack(feature.workflow.phases[0], "why"),
+        "complete": events.CompletionAsked(),
+        "escalate": events.Escalated("why"),
+        "cancel": events.Cancelled("why"),
     }
     orders = tuple(name for name, event in asked.items() if not isinstance(take(feature, event), Refusal))
     return ("run", *orders) if decide(feature)[:1] != (FeatureAction(Step.STOP),) else orders

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from phasegate.agents.port import AgentReport, Ending, FinishedRun
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 from support.job_ends import judged_implementer, result
 
 SUCCESS, FAILURE, NONE = result(success=True), result(success=False), "All is done.\n"

@@ -12,7 +12,8 @@ from phasegate.engine.run_log import read_notice, read_timed
 from phasegate.engine.work_journal import WorkJournal
 from phasegate.errors import Interrupted, MovedOn
 from phasegate.record.rows import Event
-from phasegate.rules.package_run import Cleaned, PackageHappened, PackageLimits, PackagePrepared, Run
+from phasegate.rules.package_events import Cleaned, PackageHappened, PackageLimits, PackagePrepared
+from phasegate.rules.package_run import Run
 from phasegate.rules.work_package import State, WorkPackage
 from support.memory_ports import CountingClock, MemoryRecord
 

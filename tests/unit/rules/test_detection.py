@@ -8,8 +8,7 @@ import pytest
 
 from phasegate.rules.detection import Detected, Machine
 from phasegate.rules.project_files import ProjectFiles
-from phasegate.rules.project_kinds import detect_project
-from phasegate.rules.project_roots import project_roots, touched_roots
+from phasegate.rules.project_roots import detect_project, project_roots, touched_roots
 
 HERE = Machine(
     frozenset(("npm", "pnpm", "yarn", "bun")), {"python3": (3, 11), "python3.13": (3, 13), "python3.12": (3, 12)}

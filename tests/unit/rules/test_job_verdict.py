@@ -9,7 +9,7 @@ import pytest
 
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.job_verdict import LONGEST_REST_S, Rest, SeenEnd, judge_end
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 
 JOB = "11111111-1111-4111-8111-111111111111"
 REST = Rest(1000.0, "15:00", has_a_stand_in=False)

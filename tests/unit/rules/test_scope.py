@@ -6,8 +6,17 @@ import unicodedata
 
 import pytest
 
-from phasegate.rules.protected import PROTECTED
-from phasegate.rules.scope import Broken, Change, ChangeKind, Mode, Scope, changed_lock_files, judge, link_problem
+from phasegate.rules.scope import (
+    PROTECTED,
+    Broken,
+    Change,
+    ChangeKind,
+    Mode,
+    Scope,
+    changed_lock_files,
+    judge,
+    link_problem,
+)
 
 SCOPE = Scope(["src/login.py", "docs/**", "app/[id]/page.tsx", "assets/"], executable=["src/login.py"])
 

@@ -34,7 +34,7 @@ from phasegate.rules.feature_events import (
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.next_steps import next_steps
-from phasegate.rules.package_run import End
+from phasegate.rules.package_events import End
 from phasegate.rules.phase import Work
 from phasegate.rules.telling import Told, open_findings, standing_lines, tell
 from phasegate.rules.work_package import State

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate.rules.harnesses import KNOWN
-from phasegate.rules.hook_settings import Refused, with_hook, without_hook
+from phasegate.rules.program_settings import Refused, with_hook, without_hook
 
 HOOKS = {row.kind: row.hooks for row in KNOWN.values() if row.hooks}
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from phasegate.rules.acp_registry import read_registry
+from phasegate.config.acp_registry import read_registry
 
 GOOD: dict[str, Any] = {
     "id": "mine",

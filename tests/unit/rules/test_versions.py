@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from phasegate.rules.harnesses import KNOWN
-from phasegate.rules.program_version import VersionStanding, standing_of_version
+from phasegate.rules.versions import VersionStanding, standing_of_version
 
 
 @pytest.mark.demand("D3.k")
