@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from phasegate.agents.claude_stream import ClaudeStream
 from phasegate.agents.port import (
-    AgentEvent,
-    AgentReport,
     AgentTask,
-    FinishedRun,
     Launch,
     MakesHarness,
     StreamReading,
     Talk,
 )
 from phasegate.agents.program_launch import launch_of, model_option
-from phasegate.agents.stream_state import StreamState, report_of_stream
+from phasegate.agents.stream_state import StreamState
 from phasegate.rules.harnesses import HarnessRow
 
 # `user` alone: settings of the project could send the key elsewhere (`env`), or run commands of their own (`hooks`).
@@ -47,21 +43,7 @@ class ClaudeCode(NamedTuple):
         return launch_of(task, self.row, arguments, env=env)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _ClaudeReading(ClaudeStream(StreamState(self.row, task, talk), task.checkout))
+        return ClaudeStream(StreamState(self.row, task, talk), task.checkout)
 
 
 HARNESS: MakesHarness = ClaudeCode
-
-
-class _ClaudeReading:
-    def __init__(self, stream: ClaudeStream) -> None:
-        self._stream = stream
-
-    def begin(self) -> None:
-        self._stream.state.first_sign.begin()
-
-    def line(self, text: str) -> Iterable[AgentEvent]:
-        return self._stream.line(text)
-
-    def report(self, finished: FinishedRun) -> AgentReport:
-        return report_of_stream(self._stream.state, finished)

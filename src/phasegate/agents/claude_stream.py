@@ -11,7 +11,7 @@ import msgspec
 from phasegate.agents.api_error import Trouble
 from phasegate.agents.port import AgentEvent, EventKind, Usage
 from phasegate.agents.stream_line import LineReader, count
-from phasegate.agents.stream_state import StreamState
+from phasegate.agents.stream_state import ReadsStream, StreamState
 from phasegate.agents.tool_use import ToolInput, notice, tool_result, tool_use
 
 PATIENCE_MS = 30_000  # a program that waits longer than this for its model is stopped: we wait better
@@ -118,20 +118,19 @@ _Line = Assistant | User | ClaudeSystem | Limit | ClaudeResult
 _LINES: LineReader[_Line] = LineReader(_Line, speaking=("assistant",))
 
 
-class ClaudeStream:
-    """Turns lines into events, and keeps in `state` what the report needs."""
+class ClaudeStream(ReadsStream):
+    """Turns lines into events, and keeps in its state what the report needs."""
 
     def __init__(self, state: StreamState, checkout: Path, *, cache_is_counted: bool = False) -> None:
-        self.state = state
+        super().__init__(state, checkout)
         self.wait_s: float | None = None  # how long it said that it would wait, when that was too long
-        self._checkout = checkout
         self._cache_is_counted = cache_is_counted  # whether `input_tokens` holds the cached ones already
         self._limit_ends_s: float | None = None
         self._message_id = ""
         self._before = Usage()  # of the messages before the one in hand
 
     def line(self, text: str) -> Iterable[AgentEvent]:
-        match self.state.read(_LINES, text):
+        match self._state.read(_LINES, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
             case Assistant() as event:
@@ -159,26 +158,26 @@ class ClaudeStream:
 
     def _speak(self, parts: Iterable[Part]) -> None:
         """A message may come in several lines; a tool ends it."""
-        self.state.get_on()
+        self._state.get_on()
         for part in parts:
             if part.type == "text" and part.text is not None:
-                self.state.say(part.text)
+                self._state.say(part.text)
             elif part.type == "text":
-                self.state.lose_text()
+                self._state.lose_text()
             elif part.type == "tool_use":
-                self.state.end_message()
+                self._state.end_message()
 
     def _count(self, message_id: str, tokens: ClaudeTokens) -> AgentEvent:
         """What the messages say so far: the output is a guess until the result corrects it."""
         if message_id != self._message_id:
-            self._message_id, self._before = message_id, self.state.usage or Usage()
+            self._message_id, self._before = message_id, self._state.usage or Usage()
         now = self._usage(tokens)
-        self.state.usage = Usage(
+        self._state.usage = Usage(
             self._before.input_tokens + now.input_tokens,
             self._before.cached_input_tokens + now.cached_input_tokens,
             self._before.output_tokens + now.output_tokens,
         )
-        return AgentEvent(EventKind.USAGE, usage=self.state.usage)
+        return AgentEvent(EventKind.USAGE, usage=self._state.usage)
 
     def _usage(self, tokens: ClaudeTokens, cost_usd: float | None = None) -> Usage:
         read, written = count(tokens.cache_read_input_tokens), count(tokens.cache_creation_input_tokens)
@@ -193,21 +192,21 @@ class ClaudeStream:
                 yield from tool_result(part.content)
 
     def _system(self, event: ClaudeSystem) -> Iterable[AgentEvent]:
-        self.state.version = event.claude_code_version or event.qwen_code_version or self.state.version
+        self._state.version = event.claude_code_version or event.qwen_code_version or self._state.version
         if event.subtype == "permission_denied":
             return (notice(f"not permitted: {event.tool_name}: {event.message}", failed=True),)
         if event.subtype == "api_retry":
-            self.state.retrying = Trouble(event.error or "its model does not answer", event.error_status)
+            self._state.retrying = Trouble(event.error or "its model does not answer", event.error_status)
             return (notice(f"try {event.attempt} failed: {event.error_status or ''} {event.error}", failed=True),)
         if event.subtype == "retry" and event.data is not None:
             return self._wait(event.data)
         return ()
 
     def _wait(self, wait: Wait) -> Iterable[AgentEvent]:
-        self.state.retrying = Trouble("temporarily no answer from its model")
+        self._state.retrying = Trouble("temporarily no answer from its model")
         if wait.delay_ms >= PATIENCE_MS:
             self.wait_s = wait.delay_ms / 1000
-            self.state.stop()
+            self._state.stop()
         return (notice(f"try {wait.attempt} failed", failed=True),)
 
     def _limit(self, info: LimitInfo) -> Iterable[AgentEvent]:
@@ -218,15 +217,15 @@ class ClaudeStream:
 
     def _end(self, result: ClaudeResult) -> Iterator[AgentEvent]:
         if result.usage is not None or result.model_usage:
-            self.state.usage = self._total(result)
-            yield AgentEvent(EventKind.USAGE, usage=self.state.usage)
-        self.state.get_on()
+            self._state.usage = self._total(result)
+            yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
+        self._state.get_on()
         if result.is_good and not _USAGE_LIMIT.match(result.result or ""):
-            self.state.replace(result.result or "")
-            self.state.completed = True
+            self._state.replace(result.result or "")
+            self._state.completed = True
         else:
-            self.state.trouble = result.trouble._replace(retry_at_s=self._limit_ends_s)
-        yield AgentEvent(EventKind.END, failed=not self.state.completed)
+            self._state.trouble = result.trouble._replace(retry_at_s=self._limit_ends_s)
+        yield AgentEvent(EventKind.END, failed=not self._state.completed)
 
     def _total(self, result: ClaudeResult) -> Usage:
         """All models of the run, those of sub-agents too, where they are listed."""

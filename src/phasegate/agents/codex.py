@@ -11,11 +11,9 @@ import msgspec
 from phasegate.agents.api_error import Trouble, meaning_of
 from phasegate.agents.port import (
     AgentEvent,
-    AgentReport,
     AgentTask,
     Ending,
     EventKind,
-    FinishedRun,
     Launch,
     MakesHarness,
     StreamReading,
@@ -24,7 +22,7 @@ from phasegate.agents.port import (
 )
 from phasegate.agents.program_launch import launch_of, model_option
 from phasegate.agents.stream_line import LineReader, count
-from phasegate.agents.stream_state import StreamState, report_of_stream
+from phasegate.agents.stream_state import ReadsStream, StreamState
 from phasegate.agents.tool_use import file_change, notice, tool_result
 from phasegate.rules.harnesses import HarnessRow
 
@@ -111,14 +109,10 @@ _Line = _CodexStarted | _CodexDone | _CodexTurnStarted | _CodexTurnCompleted | _
 _LINES: LineReader[_Line] = LineReader(_Line, speaking=("item.completed",))
 
 
-class _CodexReading:
+class _CodexReading(ReadsStream):
     def __init__(self, state: StreamState, checkout: Path) -> None:
-        self._state = state
-        self._checkout = checkout
+        super().__init__(state, checkout)
         self._reconnects = 0
-
-    def begin(self) -> None:
-        self._state.first_sign.begin()
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.read(_LINES, text):
@@ -140,9 +134,6 @@ class _CodexReading:
             case _CodexTurnFailed(error):
                 self._state.trouble = Trouble(error.message)
                 return (AgentEvent(EventKind.END, error.message, failed=True),)
-
-    def report(self, finished: FinishedRun) -> AgentReport:
-        return report_of_stream(self._state, finished)
 
     def _doing(self, *events: AgentEvent) -> Iterable[AgentEvent]:
         self._state.get_on()

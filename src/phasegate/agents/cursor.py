@@ -10,10 +10,8 @@ import msgspec
 from phasegate.agents.claude_stream import ClaudeStream
 from phasegate.agents.port import (
     AgentEvent,
-    AgentReport,
     AgentTask,
     EventKind,
-    FinishedRun,
     Launch,
     MakesHarness,
     StreamReading,
@@ -21,7 +19,7 @@ from phasegate.agents.port import (
 )
 from phasegate.agents.program_launch import launch_of, model_option
 from phasegate.agents.stream_line import LineReader
-from phasegate.agents.stream_state import StreamState, report_of_stream
+from phasegate.agents.stream_state import StreamState
 from phasegate.agents.tool_use import ToolInput, tool_use
 from phasegate.rules.harnesses import HarnessRow
 
@@ -37,7 +35,7 @@ class Cursor(NamedTuple):
         return launch_of(task, self.row, arguments)
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _CursorReading(task, StreamState(self.row, task, talk))
+        return _CursorReading(StreamState(self.row, task, talk), task.checkout)
 
 
 HARNESS: MakesHarness = Cursor
@@ -56,15 +54,7 @@ _Line = _ToolCall
 _LINES: LineReader[_Line] = LineReader(_Line, speaking=())
 
 
-class _CursorReading:
-    def __init__(self, task: AgentTask, state: StreamState) -> None:
-        self._checkout = task.checkout
-        self._state = state
-        self._stream = ClaudeStream(state, task.checkout)
-
-    def begin(self) -> None:
-        self._state.first_sign.begin()
-
+class _CursorReading(ClaudeStream):
     def line(self, text: str) -> Iterable[AgentEvent]:
         event = self._state.read(_LINES, text)
         if event is None:
@@ -74,12 +64,9 @@ class _CursorReading:
         calls = event.tool_call.items() if event.subtype == "started" else ()
         return [tool_use(_NAMES.get(name, name), call.args, self._checkout) for name, call in calls]
 
-    def report(self, finished: FinishedRun) -> AgentReport:
-        return report_of_stream(self._state, finished)
-
     def _said(self, text: str) -> Iterable[AgentEvent]:
         """Its result is its end: it is known to stay on after it, so it is told to go."""
-        events = [*self._stream.line(text)]
+        events = [*super().line(text)]
         if any(event.kind is EventKind.END for event in events):
             self._state.stop()
         return events

@@ -25,7 +25,7 @@ from phasegate.agents.port import (
 )
 from phasegate.agents.program_launch import ROUTES, launch_of, model_option, settings_file
 from phasegate.agents.stream_line import LineReader, count
-from phasegate.agents.stream_state import StreamState, report_of_stream
+from phasegate.agents.stream_state import ReadsStream, StreamState
 from phasegate.agents.tool_use import ToolInput, notice, tool_result, tool_use
 from phasegate.rules.harnesses import HarnessRow
 
@@ -65,7 +65,6 @@ _SETTINGS = {
 }
 _TRY = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
 _LOOP = "Loop detected"
-_UNUSABLE = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
 
 
 class Gemini(NamedTuple):
@@ -149,14 +148,12 @@ _Line = _GeminiMessage | _GeminiToolUse | _GeminiToolResult | _GeminiError | _Ge
 _LINES: LineReader[_Line] = LineReader(_Line, speaking=("message",))
 
 
-class _GeminiReading:
-    def __init__(self, state: StreamState, checkout: Path) -> None:
-        self._state = state
-        self._checkout = checkout
-        self._last_error = ""
+class _GeminiReading(ReadsStream):
+    unusable = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
 
-    def begin(self) -> None:
-        self._state.first_sign.begin()
+    def __init__(self, state: StreamState, checkout: Path) -> None:
+        super().__init__(state, checkout)
+        self._last_error = ""
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.read(_LINES, text):
@@ -186,7 +183,7 @@ class _GeminiReading:
     def report(self, finished: FinishedRun) -> AgentReport:
         if not self._state.completed and (tries := _TRY.findall(finished.stderr[-16_000:])):
             self._state.retrying = Trouble(tries[-1])  # its retries are told on stderr alone
-        return report_of_stream(self._state, finished, _UNUSABLE)
+        return super().report(finished)
 
     def _end(self, result: _GeminiResult) -> Iterator[AgentEvent]:
         if result.stats is not None:

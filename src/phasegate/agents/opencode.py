@@ -23,7 +23,7 @@ from phasegate.agents.port import (
 )
 from phasegate.agents.program_launch import launch_of, model_option
 from phasegate.agents.stream_line import LineReader, count
-from phasegate.agents.stream_state import StreamState, report_of_stream
+from phasegate.agents.stream_state import ReadsStream, StreamState
 from phasegate.agents.tool_use import ToolInput, notice, tool_result, tool_use
 from phasegate.errors import ConfigError
 from phasegate.rules.harnesses import HarnessRow
@@ -141,17 +141,13 @@ _Line = _OpenCodeStepStart | _OpenCodeText | _OpenCodeToolUse | _OpenCodeStepFin
 _LINES: LineReader[_Line] = LineReader(_Line, speaking=("text",))
 
 
-class _OpenCodeReading:
+class _OpenCodeReading(ReadsStream):
     """There is no final event: the end is good when the last step ended with `stop` and nothing came after it."""
 
     def __init__(self, state: StreamState, checkout: Path) -> None:
-        self._state = state
-        self._checkout = checkout
+        super().__init__(state, checkout)
         self._retry_after = ""
         self._empty_steps = 0
-
-    def begin(self) -> None:
-        self._state.first_sign.begin()
 
     def line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.read(_LINES, text):
@@ -187,7 +183,7 @@ class _OpenCodeReading:
         trouble = self._state.trouble
         if trouble is not None and self._retry_after.isdigit():
             self._state.trouble = trouble._replace(retry_at_s=finished.ended_at_s + int(self._retry_after[:7]))
-        return report_of_stream(self._state, finished)
+        return super().report(finished)
 
     def _finish(self, part: _OpenCodeStep) -> Iterator[AgentEvent]:
         self._state.get_on()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from phasegate.agents.api_error import Trouble
 from phasegate.agents.claude_stream import ClaudeStream
 from phasegate.agents.port import (
-    AgentEvent,
     AgentReport,
     AgentTask,
     FinishedRun,
@@ -19,7 +17,7 @@ from phasegate.agents.port import (
     Talk,
 )
 from phasegate.agents.program_launch import launch_of, model_option, settings_file
-from phasegate.agents.stream_state import StreamState, report_of_stream
+from phasegate.agents.stream_state import StreamState
 from phasegate.rules.harnesses import HarnessRow
 
 # `--bare` alone keeps the project's `.env`, `.qwen/.env` and `.qwen/settings.json` out.
@@ -30,7 +28,6 @@ _SETTINGS = {
     "telemetry": {"enabled": False},
 }
 _API_ERROR = re.compile(r"\[API Error: [^\n]{0,300}")
-_UNUSABLE = (52,)
 
 
 class Qwen(NamedTuple):
@@ -48,30 +45,22 @@ class Qwen(NamedTuple):
         )
 
     def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _QwenReading(ClaudeStream(StreamState(self.row, task, talk), task.checkout, cache_is_counted=True))
+        return _QwenReading(StreamState(self.row, task, talk), task.checkout, cache_is_counted=True)
 
 
 HARNESS: MakesHarness = Qwen
 
 
-class _QwenReading:
-    def __init__(self, stream: ClaudeStream) -> None:
-        self._stream = stream
-
-    def begin(self) -> None:
-        self._stream.state.first_sign.begin()
-
-    def line(self, text: str) -> Iterable[AgentEvent]:
-        return self._stream.line(text)
+class _QwenReading(ClaudeStream):
+    unusable = (52,)
 
     def report(self, finished: FinishedRun) -> AgentReport:
-        state = self._stream.state
-        if state.retrying is not None:
-            state.retrying = self._awaited(state.retrying, finished)
-        return report_of_stream(state, finished, _UNUSABLE)
+        if self._state.retrying is not None:
+            self._state.retrying = self._awaited(self._state.retrying, finished)
+        return super().report(finished)
 
     def _awaited(self, trouble: Trouble, finished: FinishedRun) -> Trouble:
         """What it waits for stands on stderr alone; how long, in the stream."""
         errors = _API_ERROR.findall(finished.stderr[-16_000:])
-        retry_at_s = None if self._stream.wait_s is None else finished.ended_at_s + self._stream.wait_s
+        retry_at_s = None if self.wait_s is None else finished.ended_at_s + self.wait_s
         return Trouble(errors[-1] if errors else trouble.message, retry_at_s=retry_at_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from io import StringIO
+from pathlib import Path
 
 import msgspec
 
@@ -117,7 +118,23 @@ class StreamState:
             self._blockers = [*self._blockers, *found][:MOST_BLOCKERS]
 
 
-def report_of_stream(state: StreamState, finished: FinishedRun, unusable: Collection[int] = ()) -> AgentReport:
+class ReadsStream:
+    """The reading of a program that speaks of its own end; how it takes in a line is each program's own."""
+
+    unusable: tuple[int, ...] = ()  # exit statuses that mean: wrongly set up
+
+    def __init__(self, state: StreamState, checkout: Path) -> None:
+        self._state = state
+        self._checkout = checkout
+
+    def begin(self) -> None:
+        self._state.first_sign.begin()
+
+    def report(self, finished: FinishedRun) -> AgentReport:
+        return report_of_stream(self._state, finished, self.unusable)
+
+
+def report_of_stream(state: StreamState, finished: FinishedRun, unusable: Collection[int]) -> AgentReport:
     """What a run brought whose program speaks of its own end. Exit statuses in `unusable` mean: wrongly set up."""
     state.end_patience()
     state.first_sign.seen()

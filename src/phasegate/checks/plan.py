@@ -12,14 +12,8 @@ import msgspec
 from phasegate.rules.scope import LOCK_FILES
 
 REPORTS = (
-    *(
-        "coverage.json",
-        "coverage.xml",
-        "coverage.lcov",
-        "lcov.info",
-        "coverage/lcov.info",
-        "coverage/coverage-summary.json",
-    ),
+    *("coverage.json", "coverage.xml", "coverage.lcov", "lcov.info", "coverage/lcov.info"),
+    "coverage/coverage-summary.json",
     *("coverage/cobertura-coverage.xml", "cobertura.xml", "target/lcov.info", "coverage.out"),
 )
 

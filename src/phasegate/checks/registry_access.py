@@ -27,16 +27,7 @@ _EXACT = frozenset(
     )
 )
 _PREFIXES = (
-    "PIP_",
-    "UV_",
-    "NPM_CONFIG_",
-    "YARN_",
-    "PNPM_CONFIG_",
-    "BUN_CONFIG_",
-    "POETRY_",
-    "PDM_",
-    "CARGO_",
-    "NUGET_",
+    *("PIP_", "UV_", "NPM_CONFIG_", "YARN_", "PNPM_CONFIG_", "BUN_CONFIG_", "POETRY_", "PDM_", "CARGO_", "NUGET_"),
 )
 # Of the variables with these prefixes, those that say where packages come from; the rest is behaviour.
 _MEANT = re.compile(

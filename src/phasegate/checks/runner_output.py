@@ -7,6 +7,7 @@ part: `last` and `all` below. Skipped tests have not been carried out.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -56,94 +57,104 @@ def _uncoloured(line: str) -> str:
     return _COLOUR.sub("", line[:LONGEST_LINE])
 
 
-def _counts(text: str) -> dict[str, int]:
-    """`2 failed, 1 passed` as numbers by word."""
-    counts: dict[str, int] = {}
-    for number, word in re.findall(r"\b([0-9]{1,8}) ([a-z]+)", text):
-        counts[word] = counts.get(word, 0) + int(number)
+Reader = Callable[[list[str]], TestRun | None]
+
+
+def _found(lines: Iterable[str], pattern: str) -> list[re.Match[str]]:
+    form = re.compile(pattern)
+    return [match for line in lines if (match := form.match(line))]
+
+
+def _names(lines: Iterable[str], pattern: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(match[match.lastindex or 0].strip() for match in _found(lines, pattern)))
+
+
+def _by_word(lines: Iterable[str], pattern: str) -> Counter[str]:
+    """What lines with a `word` and a `number` come to, by word."""
+    counts: Counter[str] = Counter()
+    for match in _found(lines, pattern):
+        counts[match["word"] or ""] += int(match["number"])
     return counts
 
 
-def _sum(counts: dict[str, int], *words: str) -> int:
-    return sum(counts.get(word, 0) for word in words)
+def _in_words(text: str) -> Counter[str]:
+    """`2 failed, 1 passed` as numbers by word."""
+    counts: Counter[str] = Counter()
+    for number, word in re.findall(r"\b([0-9]{1,8}) ([a-z]+)", text):
+        counts[word] += int(number)
+    return counts
 
 
-def _names(lines: Iterable[str], pattern: re.Pattern[str]) -> tuple[str, ...]:
-    return tuple(
-        dict.fromkeys((found[found.lastindex or 0]).strip() for line in lines if (found := pattern.match(line)))
-    )
+def _run(runner: str, passed: int, failed: int, lines: Iterable[str], failing: str) -> TestRun:
+    return TestRun(runner, max(passed, 0), failed, _names(lines, failing) if failed else ())
 
 
-_PYTEST_END = re.compile(
-    r"=*(?: )?((?:no tests ran|[0-9]+ [a-z]+)(?:, [0-9]+ [a-z]+)*) in [0-9.]+s(?: \([0-9:]+\))?(?: =*)?$"
-)
-_PYTEST_FAILING = re.compile(r"(?:FAILED|ERROR) ([^ ].*?)(?: - .*)?$")
+def _numbered(runner: str, end: str, failing: str, *, last: bool = False) -> Reader:
+    """A runner whose end states numbers: groups `passed`, `failed`, `errors`, `skipped`, or `total` for the rest."""
+
+    def read(lines: list[str]) -> TestRun | None:
+        ends = _found(lines, end)
+        if not ends:
+            return None
+        counts: Counter[str] = Counter()
+        for match in ends[-1:] if last else ends:
+            counts.update({name: int(number) for name, number in match.groupdict("0").items()})
+        failed = counts["failed"] + counts["errors"] if "failed" in counts else counts["total"] - counts["passed"]
+        passed = counts["passed"] if "passed" in counts else counts["total"] - failed - counts["skipped"]
+        return _run(runner, passed, max(failed, 0), lines, failing)
+
+    return read
+
+
+def _worded(runner: str, end: str, broken: str, failing: str) -> Reader:
+    """A runner whose end says `2 failed, 1 passed`. A file that cannot be loaded has no tests that could fail."""
+
+    def read(lines: list[str]) -> TestRun | None:
+        ends = _found(lines, end)
+        if not ends:
+            return None
+        counts = sum((_in_words(match[1]) for match in ends), Counter[str]())
+        files = sum(int(match[1]) for match in _found(lines, broken))
+        return _run(runner, counts["passed"], counts["failed"] or files, lines, failing)
+
+    return read
 
 
 def _pytest(lines: list[str]) -> TestRun | None:
-    ends = [found for line in lines if (found := _PYTEST_END.match(line))]
+    ends = _found(
+        lines, r"=*(?: )?((?:no tests ran|[0-9]+ [a-z]+)(?:, [0-9]+ [a-z]+)*) in [0-9.]+s(?: \([0-9:]+\))?(?: =*)?$"
+    )
     if not ends:
         return None
-    counts = _counts(ends[-1][1])
-    failing = _names(lines, _PYTEST_FAILING)
-    return TestRun(
-        "pytest", _sum(counts, "passed", "xfailed", "xpassed"), _sum(counts, "failed", "error", "errors"), failing
-    )
-
-
-_UNITTEST_RAN = re.compile(r"Ran ([0-9]{1,8}) tests? in [0-9.]+s$")
-_UNITTEST_END = re.compile(r"(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?$")
-_UNITTEST_FAILING = re.compile(r"(?:FAIL|ERROR): (.+)$")
+    counts = _in_words(ends[-1][1])
+    passed = counts["passed"] + counts["xfailed"] + counts["xpassed"]
+    failed = counts["failed"] + counts["error"] + counts["errors"]
+    return _run("pytest", passed, failed, lines, r"(?:FAILED|ERROR) ([^ ].*?)(?: - .*)?$")
 
 
 def _unittest(lines: list[str]) -> TestRun | None:
-    at = max((n for n, line in enumerate(lines) if _UNITTEST_RAN.match(line)), default=None)
-    if at is None:
+    ran = _found(lines, r"Ran ([0-9]{1,8}) tests? in [0-9.]+s$")
+    if not ran:
         return None
-    ran = _UNITTEST_RAN.match(lines[at])
-    end = next((found for line in lines[at + 1 :] if (found := _UNITTEST_END.match(line))), None)
-    if ran is None or end is None:  # it broke off before it could judge itself
+    behind = lines[len(lines) - lines[::-1].index(ran[-1][0]) :]
+    ends = _found(behind, r"(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?$")
+    if not ends:  # it broke off before it could judge itself
         return None
-    details = {name.strip(): int(number) for name, number in re.findall(r"([a-z ]+)=([0-9]{1,8})", end[1] or "")}
-    failed = _sum(details, "failures", "errors", "unexpected successes")
-    skipped = details.get("skipped", 0)
-    return TestRun("unittest", max(int(ran[1]) - failed - skipped, 0), failed, _names(lines, _UNITTEST_FAILING))
-
-
-_CARGO_END = re.compile(r"test result: (?:ok|FAILED)\. ([0-9]{1,8}) passed; ([0-9]{1,8}) failed;")
-_CARGO_FAILING = re.compile(r"test (.+?) \.\.\. FAILED$")
-_NEXTEST_END = re.compile(r"\s*Summary \[[^\]]*\] +([0-9]{1,8}) tests? run: ([0-9]{1,8}) passed")
-_NEXTEST_FAILING = re.compile(r"\s*(?:FAIL|TIMEOUT|SIG[A-Z]+) \[[^\]]*\] +(.+)$")
-
-
-def _cargo(lines: list[str]) -> TestRun | None:
-    ends = [(int(found[1]), int(found[2])) for line in lines if (found := _CARGO_END.match(line))]
-    if not ends:
-        return None
-    return TestRun("cargo test", sum(p for p, _ in ends), sum(f for _, f in ends), _names(lines, _CARGO_FAILING))
-
-
-def _nextest(lines: list[str]) -> TestRun | None:
-    ends = [(int(found[1]), int(found[2])) for line in lines if (found := _NEXTEST_END.match(line))]
-    if not ends:
-        return None
-    ran, passed = ends[-1]
-    return TestRun("cargo nextest", passed, max(ran - passed, 0), _names(lines, _NEXTEST_FAILING))
-
-
-_GO_TEST = re.compile(r"\s*--- (PASS|FAIL): (\S+)")
-_GO_PACKAGE = re.compile(r"(ok|FAIL)\s+(\S+)\s+(?:[0-9.]+s|\(cached\)|\[build failed\]|\[setup failed\])(.*)$")
+    details = Counter({name.strip(): int(n) for name, n in re.findall(r"([a-z ]+)=([0-9]{1,8})", ends[0][1] or "")})
+    failed = details["failures"] + details["errors"] + details["unexpected successes"]
+    return _run("unittest", int(ran[-1][1]) - failed - details["skipped"], failed, lines, r"(?:FAIL|ERROR): (.+)$")
 
 
 def _go(lines: list[str]) -> TestRun | None:
     """`go test -v` names each test. Without -v there is a line a package, which then stands for one test."""
-    packages = [found for line in lines if (found := _GO_PACKAGE.match(line)) and "no tests to run" not in found[3]]
+    ended = _found(lines, r"(ok|FAIL)\s+(\S+)\s+(?:[0-9.]+s|\(cached\)|\[build failed\]|\[setup failed\])(.*)$")
+    packages = [match for match in ended if "no tests to run" not in match[3]]
     if not packages:
         return None
-    tests = [found for line in lines if (found := _GO_TEST.match(line))]
-    failed_packages = [found[2] for found in packages if found[1] == "FAIL"]
-    failing = tuple(dict.fromkeys(found[2] for found in tests if found[1] == "FAIL")) or tuple(failed_packages)
-    passed = sum(found[1] == "PASS" for found in tests) or sum(found[1] == "ok" for found in packages)
+    tests = _found(lines, r"\s*--- (PASS|FAIL): (\S+)")
+    failed_packages = [match[2] for match in packages if match[1] == "FAIL"]
+    failing = tuple(dict.fromkeys(match[2] for match in tests if match[1] == "FAIL")) or tuple(failed_packages)
+    passed = sum(match[1] == "PASS" for match in tests) or sum(match[1] == "ok" for match in packages)
     return TestRun("go test", passed, len(failing), failing)
 
 
@@ -171,163 +182,104 @@ def _go_event(line: str) -> _GoEvent | None:
         return None
 
 
-_JEST_END = re.compile(r"Tests: +([0-9a-z, ]*) total$")
-_JEST_FAILING = re.compile(r"\s*● (.+ › .+)$")
-_JEST_BROKEN = re.compile(r"Test Suites: +([0-9]{1,8}) failed")
-
-
-def _jest(lines: list[str]) -> TestRun | None:
-    ends = [_counts(found[1]) for line in lines if (found := _JEST_END.match(line))]
-    if not ends:
-        return None
-    # A suite that cannot be loaded has no tests that could fail.
-    broken = sum(int(found[1]) for line in lines if (found := _JEST_BROKEN.match(line)))
-    failed = sum(_sum(counts, "failed") for counts in ends) or broken
-    return TestRun("jest", sum(_sum(counts, "passed") for counts in ends), failed, _names(lines, _JEST_FAILING))
-
-
-_VITEST_END = re.compile(r"\s*Tests +((?:[0-9]+ [a-z]+(?: \| )?)+) \([0-9]+\)$")
-_VITEST_BROKEN = re.compile(r"\s*Test Files +([0-9]{1,8}) failed")
-_VITEST_FAILING = re.compile(r"\s*FAIL +(.+)$")
-
-
-def _vitest(lines: list[str]) -> TestRun | None:
-    ends = [_counts(found[1]) for line in lines if (found := _VITEST_END.match(line))]
-    if not ends:
-        return None
-    broken = sum(int(found[1]) for line in lines if (found := _VITEST_BROKEN.match(line)))
-    failed = sum(_sum(counts, "failed") for counts in ends) or broken
-    return TestRun("vitest", sum(_sum(counts, "passed") for counts in ends), failed, _names(lines, _VITEST_FAILING))
-
-
-_MOCHA_PASSING = re.compile(r"\s+([0-9]{1,8}) passing \([0-9.]+[a-z]+\)$")
-_MOCHA_FAILING = re.compile(r"\s+([0-9]{1,8}) failing$")
-_MOCHA_NAME = re.compile(r"\s+[0-9]+\) (.+)$")
-
-
 def _mocha(lines: list[str]) -> TestRun | None:
-    passing = [(number, int(found[1])) for number, line in enumerate(lines) if (found := _MOCHA_PASSING.match(line))]
-    if not passing:
+    at = [number for number, line in enumerate(lines) if _found([line], _MOCHA_PASSING)]
+    if not at:
         return None
-    failed = sum(int(found[1]) for line in lines if (found := _MOCHA_FAILING.match(line)))
-    failing = _names(lines[: passing[-1][0]], _MOCHA_NAME) if failed else ()  # after that they come again, with details
-    return TestRun("mocha", sum(number for _, number in passing), failed, failing)
+    passed = sum(int(match[1]) for match in _found(lines, _MOCHA_PASSING))
+    failed = sum(int(match[1]) for match in _found(lines, r"\s+([0-9]{1,8}) failing$"))
+    named = lines[: at[-1]]  # after that they come again, with details
+    return _run("mocha", passed, failed, named, r"\s+[0-9]+\) (.+)$")
 
 
-_NODE_COUNT = re.compile(r"(?:#|ℹ) (pass|fail|cancelled) ([0-9]{1,8})$")
-_NODE_FAILING = re.compile(r"\s*(?:not ok [0-9]+ - (.+)|✖ (.+) \([0-9.]+ms\))$")
-_NODE_FILE = re.compile(r"(?:ok [0-9]+ - |✔ )/.{1,1000}\.[cm]?[jt]sx?(?: \([0-9.]+ms\))?$")
+_MOCHA_PASSING = r"\s+([0-9]{1,8}) passing \([0-9.]+[a-z]+\)$"
 
 
 def _node(lines: list[str]) -> TestRun | None:
-    counts = [(found[1], int(found[2])) for line in lines if (found := _NODE_COUNT.match(line))]
-    if not any(word == "pass" for word, _ in counts):
+    counts = _by_word(lines, r"(?:#|ℹ) (?P<word>pass|fail|cancelled) (?P<number>[0-9]{1,8})$")
+    if "pass" not in counts:
         return None
-    failed = sum(number for word, number in counts if word != "pass")
-    failing = _names(lines, _NODE_FAILING) if failed else ()
-    files = sum(_NODE_FILE.match(line) is not None for line in lines)  # one without a test counts itself as one
-    passed = sum(number for word, number in counts if word == "pass")
-    return TestRun("node --test", max(passed - files, 0), failed, failing)
+    # A file without a test counts itself as one.
+    files = len(_found(lines, r"(?:ok [0-9]+ - |✔ )/.{1,1000}\.[cm]?[jt]sx?(?: \([0-9.]+ms\))?$"))
+    failing = r"\s*(?:not ok [0-9]+ - (.+)|✖ (.+) \([0-9.]+ms\))$"
+    return _run("node --test", counts["pass"] - files, counts["fail"] + counts["cancelled"], lines, failing)
 
 
-_TAPE_COUNT = re.compile(r"# (tests|pass|fail)  +([0-9]{1,8})$|# (tests|fail) ([0-9]{1,8})$")
-_TAP_TOTAL = re.compile(r"\s*# \{ total: ([0-9]{1,8})(?:, pass: ([0-9]{1,8}))?(?:, fail: ([0-9]{1,8}))?")
-_TAP_FAILING = re.compile(r"\s*not ok [0-9]+ (?:- )?(.+?)(?: # .*)?$")
+_TAP_FAILING = r"\s*not ok [0-9]+ (?:- )?(.+?)(?: # .*)?$"
 
 
 def _tape(lines: list[str]) -> TestRun | None:
     """Tape says `# tests 5`, `# pass  5` and, if any, `# fail  1`: what it counts are assertions."""
-    found = [match for line in lines if (match := _TAPE_COUNT.match(line))]
-    counts = [(match[1] or match[3], int(match[2] or match[4])) for match in found]
-    if not any(word == "tests" for word, _ in counts) or not any(
-        word == "pass" and match[1] for (word, _), match in zip(counts, found, strict=True)
-    ):
-        return None
-    failed = sum(number for word, number in counts if word == "fail")
-    passed = sum(number for word, number in counts if word == "pass")
-    return TestRun("tape", passed, failed, _names(lines, _TAP_FAILING) if failed else ())
-
-
-def _tap(lines: list[str]) -> TestRun | None:
-    ends = [found for line in lines if (found := _TAP_TOTAL.match(line))]
-    if not ends:
-        return None
-    failed = sum(int(found[3] or 0) for found in ends)
-    return TestRun(
-        "tap", sum(int(found[2] or 0) for found in ends), failed, _names(lines, _TAP_FAILING) if failed else ()
-    )
-
-
-_AVA = re.compile(r"\s*(?:([0-9]{1,8}) tests? (passed|failed)|([0-9]{1,8}) uncaught exceptions?)$")
-_AVA_FAILING = re.compile(r"\s*✘ (?:\[fail\]: )?(.+?)(?: Error thrown.*)?$")
+    counts = _by_word(lines, r"# (?P<word>pass(?=  )|tests|fail) +(?P<number>[0-9]{1,8})$")
+    is_told = "tests" in counts and "pass" in counts
+    return _run("tape", counts["pass"], counts["fail"], lines, _TAP_FAILING) if is_told else None
 
 
 def _ava(lines: list[str]) -> TestRun | None:
-    found = [match for line in lines if (match := _AVA.match(line))]
-    if not any(match[1] for match in found):
-        return None
-    passed = sum(int(match[1]) for match in found if match[2] == "passed")
-    failed = sum(int(match[1] or match[3]) for match in found if match[2] != "passed")
-    return TestRun("ava", passed, failed, _names(lines, _AVA_FAILING) if failed else ())
-
-
-_UVU = re.compile(r"\s*(Total|Passed|Skipped): +([0-9]{1,8})$")
-_UVU_FAILING = re.compile(r"\s*FAIL +(.+)$")
+    counts = _by_word(lines, r"\s*(?P<number>[0-9]{1,8}) (?:tests? (?P<word>passed|failed)|uncaught exceptions?)$")
+    failing = r"\s*✘ (?:\[fail\]: )?(.+?)(?: Error thrown.*)?$"
+    is_told = "passed" in counts or "failed" in counts
+    return _run("ava", counts["passed"], counts["failed"] + counts[""], lines, failing) if is_told else None
 
 
 def _uvu(lines: list[str]) -> TestRun | None:
-    counts = {match[1]: int(match[2]) for line in lines if (match := _UVU.match(line))}
+    counts = _by_word(lines, r"\s*(?P<word>Total|Passed|Skipped): +(?P<number>[0-9]{1,8})$")
     if set(counts) != {"Total", "Passed", "Skipped"}:
         return None
     failed = max(counts["Total"] - counts["Passed"] - counts["Skipped"], 0)
-    return TestRun("uvu", counts["Passed"], failed, _names(lines, _UVU_FAILING) if failed else ())
-
-
-_CTEST = re.compile(r"[0-9]{1,3}% tests passed, ([0-9]{1,8}) tests? failed out of ([0-9]{1,8})$")
-_CTEST_FAILING = re.compile(r"\s+[0-9]+ - (\S+) \(")
-
-
-def _ctest(lines: list[str]) -> TestRun | None:
-    found = [match for line in lines if (match := _CTEST.match(line))]
-    if not found:
-        return None
-    failed = sum(int(match[1]) for match in found)
-    total = sum(int(match[2]) for match in found)
-    return TestRun("ctest", total - failed, failed, _names(lines, _CTEST_FAILING) if failed else ())
-
-
-_SUREFIRE = re.compile(
-    r"\[(?:INFO|ERROR|WARNING)\] Tests run: ([0-9]+), Failures: ([0-9]+), Errors: ([0-9]+), Skipped: ([0-9]+)$"
-)
-_SUREFIRE_FAILING = re.compile(r"\[ERROR\] (\S+) -- Time elapsed.*<<< (?:FAILURE|ERROR)!$|\[ERROR\]   (\S+?):[0-9]+")
-
-
-def _surefire(lines: list[str]) -> TestRun | None:
-    """Maven: the last line of a module sums it up, without a time."""
-    found = [[*map(int, match.groups())] for line in lines if (match := _SUREFIRE.match(line))]
-    if not found:
-        return None
-    failed = sum(one[1] + one[2] for one in found)
-    passed = sum(one[0] - one[1] - one[2] - one[3] for one in found)
-    return TestRun("surefire", passed, failed, _names(lines, _SUREFIRE_FAILING) if failed else ())
-
-
-_AUTOMAKE = re.compile(r"# (TOTAL|PASS|XFAIL|FAIL|XPASS|ERROR): +([0-9]{1,8})$")
-_AUTOMAKE_FAILING = re.compile(r"(?:FAIL|XPASS|ERROR): (\S.*)$")
+    return _run("uvu", counts["Passed"], failed, lines, r"\s*FAIL +(.+)$")
 
 
 def _automake(lines: list[str]) -> TestRun | None:
     """`make check` sums up each folder of tests."""
-    counts = [(found[1], int(found[2])) for line in lines if (found := _AUTOMAKE.match(line))]
-    if not any(word == "TOTAL" for word, _ in counts):
+    counts = _by_word(lines, r"# (?P<word>TOTAL|PASS|XFAIL|FAIL|XPASS|ERROR): +(?P<number>[0-9]{1,8})$")
+    if "TOTAL" not in counts:
         return None
-    passed = sum(number for word, number in counts if word in ("PASS", "XFAIL"))
-    failed = sum(number for word, number in counts if word in ("FAIL", "XPASS", "ERROR"))
-    return TestRun("automake", passed, failed, _names(lines, _AUTOMAKE_FAILING) if failed else ())
+    failed = counts["FAIL"] + counts["XPASS"] + counts["ERROR"]
+    return _run("automake", counts["PASS"] + counts["XFAIL"], failed, lines, r"(?:FAIL|XPASS|ERROR): (\S.*)$")
 
 
-_READERS: tuple[Callable[[list[str]], TestRun | None], ...] = (
-    *(_pytest, _unittest, _cargo, _nextest, _go, _go_json),
-    *(_jest, _vitest, _mocha, _node, _tape, _tap, _ava, _uvu),
-    *(_ctest, _automake, _surefire),
+_READERS: tuple[Reader, ...] = (
+    _pytest,
+    _unittest,
+    _numbered(
+        "cargo test",
+        r"test result: (?:ok|FAILED)\. (?P<passed>[0-9]{1,8}) passed; (?P<failed>[0-9]{1,8}) failed;",
+        r"test (.+?) \.\.\. FAILED$",
+    ),
+    _numbered(
+        "cargo nextest",
+        r"\s*Summary \[[^\]]*\] +(?P<total>[0-9]{1,8}) tests? run: (?P<passed>[0-9]{1,8}) passed",
+        r"\s*(?:FAIL|TIMEOUT|SIG[A-Z]+) \[[^\]]*\] +(.+)$",
+        last=True,
+    ),
+    _go,
+    _go_json,
+    _worded("jest", r"Tests: +([0-9a-z, ]*) total$", r"Test Suites: +([0-9]{1,8}) failed", r"\s*● (.+ › .+)$"),
+    _worded(
+        "vitest",
+        r"\s*Tests +((?:[0-9]+ [a-z]+(?: \| )?)+) \([0-9]+\)$",
+        r"\s*Test Files +([0-9]{1,8}) failed",
+        r"\s*FAIL +(.+)$",
+    ),
+    *(_mocha, _node, _tape),
+    _numbered(
+        "tap",
+        r"\s*# \{ total: [0-9]{1,8}(?:, pass: (?P<passed>[0-9]{1,8}))?(?:, fail: (?P<failed>[0-9]{1,8}))?",
+        _TAP_FAILING,
+    ),
+    *(_ava, _uvu),
+    _numbered(
+        "ctest",
+        r"[0-9]{1,3}% tests passed, (?P<failed>[0-9]{1,8}) tests? failed out of (?P<total>[0-9]{1,8})$",
+        r"\s+[0-9]+ - (\S+) \(",
+    ),
+    _automake,
+    # Maven: the last line of a module sums it up, without a time.
+    _numbered(
+        "surefire",
+        r"\[(?:INFO|ERROR|WARNING)\] Tests run: (?P<total>[0-9]+), Failures: (?P<failed>[0-9]+),"
+        r" Errors: (?P<errors>[0-9]+), Skipped: (?P<skipped>[0-9]+)$",
+        r"\[ERROR\] (\S+) -- Time elapsed.*<<< (?:FAILURE|ERROR)!$|\[ERROR\]   (\S+?):[0-9]+",
+    ),
 )

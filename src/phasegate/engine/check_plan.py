@@ -86,7 +86,7 @@ def _of_profile(name: str) -> dict[str, tuple[str, ...]]:
     profile = load_profile(name)
     found = {
         "lock_files": profile.lock_files,
-        "coverage_reports": tuple(report.path for report in profile.coverage_reports),
+        "coverage_reports": profile.coverage_reports,
         "bin_folders": (*profile.bin_folders, *Plan().bin_folders[-1:]),
     }
     return {name: values for name, values in found.items() if values}

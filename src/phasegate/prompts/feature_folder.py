@@ -115,7 +115,7 @@ def _read_spec(path: Path) -> Spec:
         text = read_text(path)
         parts = split(text)
     except (Unreadable, Malformed) as error:
-        return Spec((), False, None, None, (error.finding,))
+        return Spec((), (error.finding,))
     return read_spec(parts.body, parts.body_line)
 
 

@@ -14,13 +14,6 @@ from phasegate.rules.work_package import PROFILES
 from phasegate.typed import read_value
 
 
-class CoverageReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a coverage run leaves its report, and in which form."""
-
-    path: str
-    format: str
-
-
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a language's projects have in common."""
 
@@ -34,7 +27,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     style: tuple[str, ...]
     lock_files: tuple[str, ...]
     litter: tuple[str, ...]
-    coverage_reports: tuple[CoverageReport, ...]
+    coverage_reports: tuple[str, ...]  # where a coverage run leaves them; the form is told from the text
     bin_folders: tuple[str, ...] = ()
 
 

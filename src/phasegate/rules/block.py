@@ -20,18 +20,8 @@ STATUS_MIDDLE = " complete. Returning results to "
 FEWEST_ITEMS, MOST_ITEMS = 2, 4
 KINDS = ("next-steps", "status")
 ERRORS = (
-    "no-block",
-    "wrong-delimiter",
-    "wrong-header",
-    "item-prefix",
-    "numbering",
-    "too-few-items",
-    "too-many-items",
-    "non-ascii",
-    "crlf",
-    "blank-line",
-    "not-last",
-    "menu-in-status",
+    *("no-block", "wrong-delimiter", "wrong-header", "item-prefix", "numbering", "too-few-items", "too-many-items"),
+    *("non-ascii", "crlf", "blank-line", "not-last", "menu-in-status"),
 )
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from phasegate.rules.light import Light
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import NamedTuple
 
 
-class FoundCommand(Light):
+class FoundCommand(NamedTuple):
     """A command line, and what in the project speaks for it."""
 
     run: str
     why: str
 
 
-class SetupCandidate(Light):
+class SetupCandidate(NamedTuple):
     """A way to set a project up. `builds` says that it compiles sources: its result holds for one tree only."""
 
     run: str  # empty: nothing is to be installed
@@ -25,7 +22,7 @@ class SetupCandidate(Light):
     builds: bool = False
 
 
-class Detected(Light):
+class Detected(NamedTuple):
     """One root of a repository: what it is, and how it is set up and checked."""
 
     profile: str
@@ -36,7 +33,7 @@ class Detected(Light):
     root: str = ""  # its folder; empty: the repository's
 
 
-class Machine(Light):
+class Machine(NamedTuple):
     """What detection must know about the machine: programs on the PATH, versions of Python by name."""
 
     programs: frozenset[str] = frozenset()
@@ -48,19 +45,7 @@ class Machine(Light):
 
 # The programs that detection asks about.
 PROGRAMS = (
-    "uv",
-    "poetry",
-    "pdm",
-    "npm",
-    "pnpm",
-    "yarn",
-    "bun",
-    "corepack",
-    "mvn",
-    "gradle",
-    "just",
-    "task",
-    "cmake",
+    *("uv", "poetry", "pdm", "npm", "pnpm", "yarn", "bun", "corepack", "mvn", "gradle", "just", "task", "cmake"),
     "golangci-lint",
 )
 PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(15, 7, -1)))

@@ -201,10 +201,7 @@ _ROWS = (
             '`command = ["qwen", "--auth-type", "qwen-oauth"]`'
         ),
         hosts=(
-            "api.openai.com",
-            "dashscope.aliyuncs.com",
-            "dashscope-intl.aliyuncs.com",
-            "chat.qwen.ai",
+            *("api.openai.com", "dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "chat.qwen.ai"),
             "portal.qwen.ai",
         ),
         private=(".qwen",),

@@ -19,14 +19,7 @@ _FALLBACK = ("Show project status", "Start a new workflow")
 _DISCOVER = ("Start a new feature", "Review discovery report", UTILITY_AFTER)
 
 DISCOVER = "discover"
-EVENTS = (
-    "workflow-initialized",
-    "gate-passed",
-    "gate-failed",
-    "blocker",
-    "workflow-completed",
-    "workflow-cancelled",
-)
+EVENTS = ("workflow-initialized", "gate-passed", "gate-failed", "blocker", "workflow-completed", "workflow-cancelled")
 
 # "Review {noun} artifacts" after a gate.
 _PHASE_NOUNS = {

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from phasegate.rules.detection import Detected, FoundCommand, Machine, SetupCandidate
-from phasegate.rules.light import Light
 from phasegate.rules.project_files import ProjectFiles, entry
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _PLACEHOLDER = "no test specified"
 _TEST_SCRIPTS = ("test", "unit", "test:unit", "test-unit", "test:node", "tests-only", "test:ci", "spec", "tests")
 _LINT_SCRIPTS = ("lint:check", "lint:ci", "lint", "test:lint", "check:lint", "lint:js", "eslint")
 _TYPE_SCRIPTS = (
-    "typecheck",
-    "type-check",
-    "check-types",
-    "types:check",
-    "test:types",
-    "tsc",
-    "lint:tsc",
-    "check:types",
+    *("typecheck", "type-check", "check-types", "types:check", "test:types", "tsc", "lint:tsc", "check:types"),
     "types",
 )
 _WRITES = re.compile(r"(?:^|\s)--(?:fix|write)\b")
@@ -46,7 +36,7 @@ done
 mv .package.json.whole package.json; rm -f .npm-said; exit $done"""  # noqa: E501
 
 
-class _Manager(Light):
+class _Manager(NamedTuple):
     """A package manager: why it is the one, how it installs by the lock and without, how it runs a script."""
 
     name: str
@@ -227,7 +217,7 @@ def _quoted_line(line: str) -> str:
     return "'" + line.replace("'", "'\"'\"'") + "'"
 
 
-class _Leaf(Light):
+class _Leaf(NamedTuple):
     """One command of a script."""
 
     run: str

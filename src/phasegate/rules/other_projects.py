@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from phasegate.rules.detection import Detected, FoundCommand, Machine, SetupCandidate
 from phasegate.rules.project_files import ProjectFiles, entry
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NOTHING = SetupCandidate("", "nothing is to be installed")
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from phasegate.rules.light import Light
-from phasegate.rules.plain_json import parse_json
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+from phasegate.rules.plain_json import parse_json
 
 LARGEST_MANIFEST_BYTES = 1_000_000
 
@@ -29,7 +27,7 @@ _UNREAD = frozenset(("uv.lock", "poetry.lock", "pdm.lock", "setup.gradle"))
 _REQUIREMENTS_FOLDERS = ("requirements", "requirements.d", "reqs", "deps")
 
 
-class ProjectFiles(Light):
+class ProjectFiles(NamedTuple):
     """One root of a repository. `texts` has the manifests that could be read; what is not in it holds nothing."""
 
     paths: Collection[str]  # of files, from the root

@@ -7,6 +7,7 @@ it claims it: fixtures, examples and web pages have manifests too (one public re
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from phasegate.rules.detection import Detected, Machine
 from phasegate.rules.glob import compile_pattern, may_overlap
@@ -15,11 +16,6 @@ from phasegate.rules.other_projects import detect_c, detect_go, detect_java, det
 from phasegate.rules.project_files import ProjectFiles, entry, texts_in
 from phasegate.rules.python_project import detect_python, is_test_file
 from phasegate.rules.telling_files import kind_of_root
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
 
 MOST_ROOTS = 200
 _TELLING = frozenset(

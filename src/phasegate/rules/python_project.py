@@ -7,9 +7,10 @@ and the next is tried: that is decided where commands can be run.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from phasegate.rules.detection import Detected, FoundCommand, Machine, SetupCandidate
-from phasegate.rules.light import Light
 from phasegate.rules.project_files import ProjectFiles, entry, texts_in
 from phasegate.rules.python_requirements import (
     RequirementSource,
@@ -25,10 +26,6 @@ from phasegate.rules.python_requirements import (
 )
 from phasegate.rules.python_tools import Tool, tools_beside
 from phasegate.rules.versions import allows
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 DETECTED_BY = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile", "tox.ini")
 _TOOLS = ".phasegate-tools"
@@ -52,7 +49,7 @@ def is_test_file(path: str) -> bool:
     return bool(_TEST_FILE.search(path)) and not _ASIDE.search(path)
 
 
-class _Kit(Light):
+class _Kit(NamedTuple):
     """What every candidate is put together from."""
 
     files: ProjectFiles
@@ -77,7 +74,7 @@ def detect_python(files: ProjectFiles, machine: Machine) -> Detected | None:
         _interpreter(files, machine),
         _is_installable(files),
         _builds(files),
-        tuple(tool for tool in beside),
+        tuple(beside),
         _test(files, everything),
         _runs_unittest(files, everything),
     )
@@ -269,12 +266,7 @@ def _together(found: list[RequirementSource]) -> RequirementSource:
             kinds.setdefault(source.kind, source)
     arguments = tuple(one for source in kinds.values() for one in source.arguments)
     held = tuple(one for source in kinds.values() for one in source.requirements)
-    return RequirementSource(
-        " and ".join(source.why for source in kinds.values()),
-        arguments,
-        held,
-        installs_project=any(source.installs_project for source in kinds.values()),
-    )
+    return RequirementSource(" and ".join(source.why for source in kinds.values()), arguments, held)
 
 
 def _undeclared(kit: _Kit) -> Iterator[SetupCandidate]:
@@ -307,11 +299,7 @@ def _pip(kit: _Kit, source: RequirementSource) -> SetupCandidate:
         arguments += ["-e", "."]
     for word in words:
         arguments += ["-e", word] if _is_project(word) else [word]
-    line = (
-        " ".join(quoted(word) for word in dict.fromkeys(arguments) if word not in ("-r", "-c", "-e"))
-        if not arguments
-        else _joined(arguments)
-    )
+    line = _joined(arguments)
     if not line:
         return _candidate(kit, "", source.why)
     if kit.machine.has("uv"):
@@ -397,7 +385,7 @@ def _test(files: ProjectFiles, everything: list[RequirementSource]) -> FoundComm
         "settings of pytest"
         if settings
         else "pytest by default"
-        if not _declares_pytest(everything)
+        if not any(source.has_runner for source in everything)
         else "pytest is declared",
     )
 
@@ -410,10 +398,6 @@ def _main_folder(files: ProjectFiles) -> str:
         (name for name in ("tests", "test", "testing") if any(path.startswith(f"{name}/") for path in named)), ""
     )
     return folder if aside else ""
-
-
-def _declares_pytest(everything: list[RequirementSource]) -> bool:
-    return any(source.has_runner for source in everything)
 
 
 def _runs_unittest(files: ProjectFiles, everything: list[RequirementSource]) -> bool:
@@ -429,7 +413,7 @@ def _runs_unittest(files: ProjectFiles, everything: list[RequirementSource]) -> 
     if (
         files.has("pytest.ini", ".pytest.ini")
         or pytest_settings(files)
-        or _declares_pytest(everything)
+        or any(source.has_runner for source in everything)
         or "pytest" in commands
     ):
         return False

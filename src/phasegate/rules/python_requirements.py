@@ -7,27 +7,14 @@ not be the name of a package.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from phasegate.rules.light import Light
 from phasegate.rules.project_files import ProjectFiles, entry, is_requirements, table, texts_in
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 # Best first. Groups for documentation, types or benchmarks are never what tests need.
 _TEST_NAMES = (
-    "test",
-    "tests",
-    "testing",
-    "unit",
-    "unittest",
-    "pytest",
-    "tests-all",
-    "test-all",
-    "dev",
-    "develop",
+    *("test", "tests", "testing", "unit", "unittest", "pytest", "tests-all", "test-all", "dev", "develop"),
     "development",
 )
 _LAST_NAMES = ("ci", "all", "complete", "full")
@@ -39,7 +26,7 @@ _MOST_DEPTH = 10
 RUNNERS = ("pytest", "nose2")
 
 
-class RequirementSource(Light):
+class RequirementSource(NamedTuple):
     """A place that declares requirements: what to give to pip, and the requirements that this brings in."""
 
     why: str
@@ -47,7 +34,6 @@ class RequirementSource(Light):
     requirements: tuple[str, ...]
     name: str = ""  # of a group or an extra
     kind: str = ""
-    installs_project: bool = False
 
     @property
     def has_runner(self) -> bool:
@@ -120,13 +106,13 @@ def _extras(files: ProjectFiles) -> Iterator[RequirementSource]:
     extras = table(files.toml("pyproject.toml"), "project", "optional-dependencies")
     for name, value in extras.items():
         yield RequirementSource(
-            f"extra `{name}`", (f".[{name}]",), _with_own_extras(extras, texts_in(value)), name, "extra", True
+            f"extra `{name}`", (f".[{name}]",), _with_own_extras(extras, texts_in(value)), name, "extra"
         )
     for name, lines in _setup_cfg_extras(files.text("setup.cfg")).items():
-        yield RequirementSource(f"extra `{name}` in setup.cfg", (f".[{name}]",), lines, name, "extra", True)
+        yield RequirementSource(f"extra `{name}` in setup.cfg", (f".[{name}]",), lines, name, "extra")
     for name in _setup_py_extras(files.text("setup.py")):
         # What it holds is only known once it is built: that it is called `tests` has to do.
-        yield RequirementSource(f"extra `{name}` in setup.py", (f".[{name}]",), ("pytest",), name, "extra", True)
+        yield RequirementSource(f"extra `{name}` in setup.py", (f".[{name}]",), ("pytest",), name, "extra")
 
 
 def _with_own_extras(extras: Mapping[str, object], lines: list[str], depth: int = 0) -> tuple[str, ...]:
@@ -232,7 +218,6 @@ def _hatch_environment(name: str, value: object, tables: Mapping[str, object]) -
         brought,
         {"default": "dev", "hatch-test": "test"}.get(name, name),
         "hatch",
-        bool(extras),
     )
 
 
@@ -290,7 +275,7 @@ def _lines(text: str) -> list[str]:
 # --- environments of tox and nox
 
 
-class ToxEnvironment(Light):
+class ToxEnvironment(NamedTuple):
     """What `[testenv]` asks for."""
 
     dependencies: tuple[str, ...]
@@ -354,9 +339,7 @@ def _tox(files: ProjectFiles) -> Iterator[RequirementSource]:
         brought = [one for line in held for one in _followed(files, line)]
         brought += ["pytest"] if extras and any("test" in extra for extra in extras) else []
         label = {"testenv": "test"}.get(name, name)
-        yield RequirementSource(
-            f"tox environment `{name}`", tuple(arguments), tuple(brought), label, "tox", bool(extras)
-        )
+        yield RequirementSource(f"tox environment `{name}`", tuple(arguments), tuple(brought), label, "tox")
 
 
 def _as_arguments(line: str) -> list[str]:
@@ -383,14 +366,7 @@ def _nox(files: ProjectFiles) -> Iterator[RequirementSource]:
         if kept:
             pairs = [one for one in kept if one not in ("-e", "-r")]
             brought = [line for one in pairs for line in (requirement_lines(files, one) or [one])]
-            yield RequirementSource(
-                f"nox session `{session[1]}`",
-                tuple(kept),
-                tuple(brought),
-                "test",
-                "nox",
-                any(one.startswith(".") for one in kept),
-            )
+            yield RequirementSource(f"nox session `{session[1]}`", tuple(kept), tuple(brought), "test", "nox")
 
 
 # --- what CI installs
@@ -407,12 +383,7 @@ def _ci(files: ProjectFiles) -> Iterator[RequirementSource]:
             kept = [word for word in words if word not in ("-U", "--upgrade", "-q", "pip")]
             brought = [one for word in kept for one in (requirement_lines(files, _joined("", word)) or [word])]
             yield RequirementSource(
-                f"`pip install {line.strip()}` in {path}",
-                tuple(kept),
-                tuple(brought),
-                "test",
-                "ci",
-                any(word.startswith(".") for word in kept),
+                f"`pip install {line.strip()}` in {path}", tuple(kept), tuple(brought), "test", "ci"
             )
 
 

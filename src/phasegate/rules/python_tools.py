@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from phasegate.rules.light import Light
 from phasegate.rules.project_files import ProjectFiles, entry
 from phasegate.rules.python_requirements import RequirementSource, ini_section, package_name
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # What a setup made is not the project's: an `exclude` of its own replaces the linter's defaults.
 _OURS = ".venv,.phasegate-tools"
 _HOOKS = {"ruff": "ruff-pre-commit", "mypy": "mirrors-mypy", "flake8": "pycqa/flake8", "pyright": "pyright-python"}
 
 
-class Tool(Light):
+class Tool(NamedTuple):
     """A tool that the project configures. `requirement` is what is installed beside the setup to have it."""
 
     purpose: str

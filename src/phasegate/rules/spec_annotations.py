@@ -45,9 +45,6 @@ class Spec(msgspec.Struct, frozen=True):
     """What a specification says about its requirements, and everything that is wrong with how it says it."""
 
     requirements: tuple[Requirement, ...]
-    validated: bool
-    fr_count: int | None
-    fr_coverage: float | None
     findings: tuple[Finding, ...]
 
     @property
@@ -179,41 +176,38 @@ class _AnnotationReader:
         if self._open is not None:
             self._say(self._open.line, "unclosed-annotation", f"{shown(self._open.id)} is never closed")
             self._keep()
-        count, coverage = self._count(), self._coverage()
+        self._check_count()
+        self._check_coverage()
         if self._blocks or self._header:
             for listed in self._listed.values():
                 if listed.id not in self._annotated:
                     self._say(listed.line, "unannotated-id", f"{listed.id} is not annotated, and does not count")
         found = self._annotated if self._blocks or self._header else self._listed
-        return Spec(tuple(found.values()), "validated" in self._header, count, coverage, tuple(sorted(self._findings)))
+        return Spec(tuple(found.values()), tuple(sorted(self._findings)))
 
-    def _count(self) -> int | None:
+    def _check_count(self) -> None:
         line, text = self._header.get("fr-count", (0, ""))
         if not line:
             if "validated" in self._header and not self._blocks:
                 self._say(self._header["validated"][0], "false-count", "validated, but no requirement is annotated")
-            return None
-        if not (text.isascii() and text.isdigit() and len(text) < 7):
+        elif not (text.isascii() and text.isdigit() and len(text) < 7):
             self._say(line, "bad-annotation", f"fr-count must be a number, not {shown(text)}")
-            return None
-        if int(text) != self._blocks:
+        elif int(text) != self._blocks:
             self._say(line, "false-count", f"fr-count is {int(text)}, but {self._blocks} requirements are annotated")
-        return int(text)
 
-    def _coverage(self) -> float | None:
+    def _check_coverage(self) -> None:
         line, text = self._header.get("fr-coverage", (0, ""))
         if not line:
-            return None
+            return
         found = _COVERAGE.fullmatch(text)
         if not found or float(found[1]) > 100:
             self._say(line, "bad-annotation", f"fr-coverage must be 0% to 100%, not {shown(text)}")
-            return None
+            return
         claimed = float(found[1])
         covered = len(self._with_scenario & self._annotated.keys())
         if self._with_scenario and self._annotated and abs(claimed - 100 * covered / len(self._annotated)) >= 1:
             message = f"fr-coverage is {text}, but {covered} of {len(self._annotated)} requirements have a scenario"
             self._say(line, "false-coverage", message)
-        return claimed
 
 
 def _without_id(line: str) -> str:

@@ -8,7 +8,6 @@ A submodule is always among the changes, even if only the agent's git knows it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,21 +18,11 @@ from phasegate.workspace.checkout import Checkout, ignore_rules_of, opened_root,
 from phasegate.workspace.disk import Found, LimitReached, Limits
 from phasegate.workspace.history import History, read_history, staged_changes
 from phasegate.workspace.index_file import Snapshot
-from phasegate.workspace.objects import Version
 from phasegate.workspace.repository import temporary_folder
 from phasegate.workspace.survey import Survey, survey
 from phasegate.workspace.tree_diff import Difference
 
 DEFAULT_LIMITS = Limits()
-
-
-class Stage(StrEnum):
-    """How far an agent had got with a change."""
-
-    COMMITTED = "committed"
-    STAGED = "staged"
-    UNSTAGED = "unstaged"
-    UNTRACKED = "untracked"
 
 
 class Observation(NamedTuple):
@@ -42,7 +31,6 @@ class Observation(NamedTuple):
     changes: tuple[Change, ...]
     passing: tuple[Change, ...]
     git_directory: tuple[Change, ...]  # seen, and of no effect: nothing in there is believed
-    stages: Mapping[str, Stage]
     history: History
     versions: Mapping[str, Found | None]  # of each changed path as it lies on the disk; None: it is gone
     ignored: tuple[str, ...]
@@ -104,7 +92,6 @@ def _observation(
         tuple(changes),
         tuple(_of(change) for path, change in passing.items() if path not in versions and path not in links),
         planted,
-        _stages(versions, committed, staged, tracked),
         history,
         versions,
         tuple(surveyed.ignored),
@@ -151,28 +138,3 @@ def _of(change: Difference) -> Change:
         return Change(ChangeKind.DELETED, change.path, "", old_mode)
     kind = ChangeKind.ADDED if change.old is None else ChangeKind.MODIFIED
     return Change(kind, change.path, change.new.mode, old_mode)
-
-
-def _stages(
-    versions: Mapping[str, Found | None], committed: list[Difference], staged: list[Difference], tracked: Snapshot
-) -> dict[str, Stage]:
-    """Where each change of the disk had got to in the agent's own git."""
-    in_head = {change.path: change.new for change in committed}
-    in_index = {change.path: change.new for change in staged}
-    return {path: _stage(path, found, in_head, in_index, tracked) for path, found in versions.items()}
-
-
-def _stage(
-    path: str,
-    found: Found | None,
-    in_head: Mapping[str, Version | None],
-    in_index: Mapping[str, Version | None],
-    tracked: Snapshot,
-) -> Stage:
-    now = None if found is None else Version(found.mode, found.object_id)
-    if path in in_head and in_head[path] == now:
-        return Stage.COMMITTED
-    if path in in_index and in_index[path] == now:
-        return Stage.STAGED
-    known = tracked.get(path) is not None or in_head.get(path) is not None or in_index.get(path) is not None
-    return Stage.UNSTAGED if known else Stage.UNTRACKED

@@ -14,11 +14,7 @@ from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import Repository, commit_of
 
 _FOR_GOOD = (
-    "Authentication failed",
-    "could not read Username",
-    "Permission denied",
-    "not found",
-    "error: 403",
+    *("Authentication failed", "could not read Username", "Permission denied", "not found", "error: 403"),
     "error: 401",
 )
 

@@ -35,7 +35,6 @@ def test_the_example_of_the_specification_is_read() -> None:
         Requirement("FR-AUTH-001", "Users can register with email/password", 8, Priority.HIGH),
         Requirement("FR-AUTH-002", "Users can log in and receive a JWT token", 12, Priority.HIGH),
     )
-    assert (spec.validated, spec.fr_count, spec.fr_coverage) == (True, 2, 100.0)
     assert spec.annotated
     assert spec.findings == ()
 
