@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.record.audit import verify
+from phasegate.rules.harnesses import ROWS
 from support.feature_run import CONFIG, FILES, SLUG, FeatureRun
 from support.git_project import make_repository
 from support.real_agents import KEY, SUBJECTS, Subject, processes_tagged
@@ -133,15 +134,16 @@ def test_a_round_trip_reaches_the_model_and_comes_back(
 
 
 @pytest.mark.demand("D3.k")
-def test_the_installed_programs_are_found_in_the_tested_versions(
+def test_the_installed_programs_are_found_with_their_versions(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    installed = json.loads((programs.parents[1] / "package.json").read_text())["dependencies"]
     run = make_run(tmp_path, "http://127.0.0.1:9", [*SUBJECTS.values()], monkeypatch)
     listed = run.run("agents", "--json")
     found = {one["name"]: one for one in json.loads(listed.stdout)["agents"]}
     for subject in SUBJECTS.values():
         one = found[subject.program]
-        assert one["version"] == one["tested"], one
+        assert one["version"] == installed[ROWS[subject.kind].package], one
         assert one["sign_in"], one
         assert (one["can_start"], one["missing"]) == (True, [])
     assert not found["cursor-agent"]["can_start"]

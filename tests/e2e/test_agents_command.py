@@ -10,10 +10,12 @@ import pytest
 from phasegate.record.audit import verify
 from phasegate.record.location import locate
 from phasegate.record.reader import read_store
+from phasegate.rules.harnesses import ROWS
 from support.fake_programs import Machine, make_machine
 
 KEY = "dummy-key-4711"
-CLAUDE = "echo '2.1.325 (Claude Code)'"
+TESTED = ROWS["claude_code"].tested
+CLAUDE = f"echo '{TESTED} (Claude Code)'"
 # An agent that finds the word in its prompt and says it.
 ECHOES = r"""
 sed -n 's/.*\(round-trip-[0-9a-f]*\).*/\1/p' "$AGILEPLUS_PROMPT"
@@ -51,12 +53,12 @@ def test_each_program_is_shown_with_its_place_its_version_and_the_tested_one(tmp
     done = machine.command("agents")
     assert done.code == 0, done.stderr
     assert str(path) in done.stdout
-    assert "2.1.325, tested\n" in done.stdout
-    assert "9.9.9, newer than tested (0.166.0)\n" in done.stdout
+    assert f"{TESTED}, tested\n" in done.stdout
+    assert f"9.9.9, newer than tested ({ROWS['codex'].tested})\n" in done.stdout
     assert "unknown: it ended with exit status 3" in done.stdout
     assert "2025.09.18-7ae6800, untested" in done.stdout
     found = surveyed(machine)
-    assert (found["claude"]["path"], found["claude"]["version"]) == (str(path), "2.1.325")
+    assert (found["claude"]["path"], found["claude"]["version"]) == (str(path), TESTED)
     assert found["qwen"]["path"] == ""
 
 

@@ -137,7 +137,9 @@ def test_the_version_is_told_where_the_stream_says_it(task: AgentTask) -> None:
     spoilt = whole.replace('"total_cost_usd":', '"total_cost_usd":[],"was":')
     report = reported(task, "claude_code", spoilt)
     assert is_complete(report)
-    assert report.remark == "1 line could not be read in full (version 9.9.9, tested with 2.1.325)"
+    assert (
+        report.remark == f"1 line could not be read in full (version 9.9.9, tested with {ROWS['claude_code'].tested})"
+    )
 
 
 @pytest.mark.demand("D10.c")
