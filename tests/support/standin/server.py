@@ -49,7 +49,8 @@ def _strings(value: Any) -> Iterator[str]:
 class Standin:
     """A model on 127.0.0.1 for as long as the block lasts. Of several scripts, the first that fits is played."""
 
-    def __init__(self, *turns: Turn | Script) -> None:
+    def __init__(self, *turns: Turn | Script, toolless: bool = False) -> None:
+        self.toolless = toolless  # the agent offers no tools: what it asks is no aside
         scripts = [turn for turn in turns if isinstance(turn, Script)]
         loose = tuple(turn for turn in turns if not isinstance(turn, Script))
         self.scripts = [*scripts, *([Script(loose)] if loose else [])]
@@ -86,7 +87,7 @@ class Standin:
         """Keep a request, and say what to do about it."""
         with self._lock:
             self.seen.append(seen)
-            if dialect is None or not dialect.offered(seen.body):
+            if dialect is None or not (self.toolless or dialect.offered(seen.body)):
                 return ASIDE
             text = seen.text
             script = next((script for script in self.scripts if script.fits(text)), Script((ASIDE,)))

@@ -77,7 +77,11 @@ def call_for(turn: Write | Shell, offered: Sequence[str]) -> Call | None:
     name = next((name for name in known if name in offered), None)
     if name is None:
         return None
-    return Call(name, _written(name, turn) if isinstance(turn, Write) else _run(name, turn))
+    if isinstance(turn, Shell):
+        return Call(name, _run(name, turn))
+    if "CheckBackgroundJob" in offered:  # Continue
+        return Call(name, {"filepath": turn.path, "content": turn.content})
+    return Call(name, _written(name, turn))
 
 
 _WRITERS = ("Write", "apply_patch", "write_file", "write", "create", "edit")
