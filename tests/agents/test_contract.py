@@ -15,10 +15,12 @@ import pytest
 
 from phasegate.agents.port import Ending, EventKind
 from phasegate.cage.level import Level
+from phasegate.rules.harnesses import ROWS
 from support.caged import processes_with
 from support.real_agents import (
     KEY,
     SUBJECTS,
+    Configured,
     Ran,
     Room,
     Subject,
@@ -180,6 +182,20 @@ def test_a_stream_that_breaks_is_worth_another_try(
     assert ran.report.reason
     assert not ran.finished.timed_out or subject.kind in IMPATIENT, ran
     assert processes_tagged(ran.tag) == []
+
+
+@pytest.mark.demand("D3.k")
+@pytest.mark.parametrize("subject", sorted(SUBJECTS), indirect=True)
+def test_an_option_that_the_program_does_not_know_is_told_as_that(subject: Subject, tmp_path: Path) -> None:
+    def configured(url: str) -> Configured:
+        found = subject.configured(url)
+        return found._replace(command=(*(found.command or (subject.program,)), "--such-flag"))
+
+    ran, model = play(subject._replace(configured=configured), tmp_path, Say(ANSWER))
+    assert (ran.report.ending, model.questions) == (Ending.NOT_RUNNABLE, []), ran
+    assert "does not know the option" in ran.report.reason
+    assert re.search("such-flag|that `opencode run` was given", ran.report.reason)  # one prints its help alone
+    assert ROWS[subject.kind].install in ran.report.remedy
 
 
 @pytest.mark.demand("D10.a")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.rules.work_package import State
-from support.dispatch_project import FEATURE, SLUG, DispatchProject, make_project
+from support.dispatch_project import FEATURE, SLUG, DispatchProject, approves, implements, make_project
 from support.real_agents import SUBJECTS, Subject, opencode_settings, processes_tagged
 from support.standin import Fail, Say, Script, Shell, Standin, Write
 from support.trail_story import expect_stories, trails_of
@@ -95,6 +95,26 @@ def test_an_agent_that_says_it_is_done_and_did_nothing_is_not_believed(
     assert done.code == 1, done.stdout + done.stderr
     assert project.rows()["WP01"].state == State.BLOCKED
     assert FORM not in project.files_of(FEATURE)
+
+
+@pytest.mark.demand("D10.a", "P7.b")
+def test_at_a_limit_of_its_model_the_fallback_does_the_work_at_once(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for impatient in ("codex", "opencode"):  # both would wait for a while before they are stopped
+        monkeypatch.setattr(f"phasegate.agents.{impatient}.PATIENCE_S", 3.0)
+    with Standin(Fail(429)) as model:
+        configured = subject.configured(model.url)
+        for name, value in configured.env.items():
+            monkeypatch.setenv(name, value)
+        command = f"command = {json.dumps(configured.command)}\n" if configured.command else ""
+        limited = f'[agents.limited]\nharness = "{subject.kind}"\nenv = {json.dumps([*configured.env])}\n{command}'
+        roles = '[roles]\nimplement = "limited"\nreview = "actor"\n'
+        project = make_project(tmp_path, agent=f'{limited}fallback = "actor"\n{roles}')
+        project.play(implements(FORM), approves())
+        assert project.dispatch().state is State.DONE
+    jobs = [(job.agent, job.outcome) for job in project.jobs() if job.phase == "implement"]
+    assert jobs == [("limited", "rate limited"), ("actor", "done")]
 
 
 def test_a_contest_of_two_programs_takes_the_one_that_passes(

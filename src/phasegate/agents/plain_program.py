@@ -17,7 +17,7 @@ READ_OF_COMPLAINT, LONGEST_OPTION = 4_000, 60
 # In the words of commander, clap and yargs; the last one names its options without hyphens.
 _UNKNOWN_OPTION = re.compile(
     r"^error: (?:unknown option|unexpected argument) '(-[^'\n]{1,100})'|^Unknown arguments?: ([\w-]{1,100})"
-    r"|\A(opencode run) \[message",  # it prints its help, and does not say which
+    r"|^ *(opencode run) \[message",  # it prints its help, and does not say which
     re.M,
 )
 
