@@ -81,7 +81,7 @@ def test_a_fake_interpreter_that_an_agents_setup_planted_turns_no_later_merge_gr
     assert "WP01: review says NEEDS_CHANGES" in done.stdout + done.stderr, done.stdout + done.stderr
     assert "WP01: DONE" in done.stdout + done.stderr
     lied = next((project.root / ".phasegate/evidence").rglob("WP01-1.md")).read_text()
-    assert "test: passed - 1 tests ran" in lied, "control: in its own tree the fake interpreter passes"
+    assert "test: passed - 1 test ran" in lied, "control: in its own tree the fake interpreter passes"
     assert "taken from the cache" not in lied, "a tree whose setup reads another file is set up anew"
     assert project.show(f"feat/{FEATURE_SLUG}", planted) == FILES[planted]
     (project.root / "tests/test_new.py").write_text(TEST.format(name="new", wanted="good"))

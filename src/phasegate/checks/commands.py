@@ -205,7 +205,7 @@ class Bench:
         problem = self._test_problem(line, ran, tests)
         if problem is None:
             assert tests is not None
-            summary = f"{tests.executed} tests ran and passed ({tests.runner})"
+            summary = f"{tests.executed} {'test' if tests.executed == 1 else 'tests'} ran and passed ({tests.runner})"
             return _of_command(Purpose.TEST, line, ran, Outcome.PASSED, summary, "", tests)
         return self._excused(_of_command(Purpose.TEST, line, ran, Outcome.FAILED, *problem, tests), ran)
 

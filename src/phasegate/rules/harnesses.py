@@ -106,6 +106,7 @@ _ROWS = (
         agent="codex",
         program="codex",
         package="@openai/codex",
+        oldest="0.164.0",
         tested="0.169.0",
         version_arguments=("--version",),
         keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
