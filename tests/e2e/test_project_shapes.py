@@ -75,4 +75,4 @@ def test_a_project_comes_from_its_files_alone_to_a_merged_package(
     report = project.dispatch()
     assert report.accepted, report.reason
     evidence = next((project.root / ".phasegate/evidence").rglob("WP01-1.md")).read_text()
-    assert f"test: passed - {tests} tests ran and passed" in evidence
+    assert f"test: passed - {tests} test{'s' * (tests > 1)} ran and passed" in evidence
