@@ -21,6 +21,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import RLock
@@ -91,6 +92,7 @@ _ONLY_READS = {
 }
 _COARSE_NS = 1_000_000_000  # the clock of a file system may be behind ours by a little
 _REFS_DEPTH = 6
+_PERSON_MAY_HOLD_S = 1.0  # git holds the lock of a ref or an index for milliseconds
 _VERSION = re.compile(rb"git version (\d+)\.(\d+)")
 
 
@@ -209,6 +211,24 @@ def make_durable() -> None:
             if folder.is_dir():
                 sync_changed_folders(folder, since_ns, 1 if folder.name == "objects" else _REFS_DEPTH)
         _unsynced.since_ns.clear()
+
+
+def remove_stale_lock(path: Path) -> None:
+    """Remove a dead holder's lock file; one that a git of the person's made since goes by itself, and soon."""
+    first = _inode(path)
+    give_up_s = time.monotonic() + _PERSON_MAY_HOLD_S
+    while first is not None and _inode(path) == first and time.monotonic() < give_up_s:
+        time.sleep(0.02)
+    if first is not None and _inode(path) == first:
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_ino
+    except FileNotFoundError:
+        return None
 
 
 def ask_as_the_person(folder: Path, *arguments: str) -> Finished:

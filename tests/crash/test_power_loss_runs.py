@@ -23,7 +23,7 @@ from support.power_loss import Call, Disk, calls_of, can_trace, trace
 from support.quick_dispatch import one_agent_counted
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace, and the right to trace")
-SAMPLE = 5
+SAMPLE = 4
 SHARES = 5  # the changes of a run are told out to so many tests, which workers can take at once
 DISPATCH = ("dispatch", "WP01")
 RUN = ("run", TYPE, DESCRIPTION, "--merge")
@@ -53,21 +53,25 @@ class TracedCommand:
         argv = [sys.executable, "-m", "phasegate", *arguments]
         done = trace(argv, folder / "log", env=self._env, cwd=str(self.root))
         assert done.returncode == 0, done.stdout + done.stderr
-        self.calls: list[Call] = list(calls_of(folder / "log"))
-        self.changes = sum(1 for _ in self._played(Disk(self._before), str(self.top)))
+        self.calls = calls_of(folder / "log")
+        disk = Disk(self._before)
+        self.changes = sum(1 for _ in self._played(disk, str(self.top)))
+        assert list(disk.differences()) == []
+        assert disk.strays == []
 
     def _played(self, disk: Disk, top: str) -> Iterator[Call]:
         disk.top = top
         disk.begin(self.calls[0].pid, self.root)
         return (call for call in self.calls if disk.play(call))
 
-    def cuts(self, chosen: Collection[int]) -> Iterator[str]:
-        """The files as each of these changes would leave them."""
-        disk = Disk(self._before)
+    def cuts(self, chosen: Collection[int], names_ahead: bool) -> Iterator[str]:
+        """The files as each of these changes would leave them; not twice if two leave the same."""
+        disk, last = Disk(self._before), -1
         for number, call in enumerate(self._played(disk, str(self.top)), 1):
-            if number in chosen:
+            if number in chosen and (moment := disk.moment(names_ahead=names_ahead)) != last:
+                last = moment
                 shutil.rmtree(self.top)
-                disk.leave(self.top)
+                disk.leave(self.top, names_ahead=names_ahead)
                 self._keep_folder_numbers()
                 yield f"change {number} of {self.changes}: {call.name} {call.readable}"
 
@@ -105,8 +109,8 @@ def spread(changes: int, sample: int) -> set[int]:
     return {changes * part // sample for part in range(1, sample + 1)}
 
 
-def check_dispatch(run: TracedCommand, chosen: Collection[int]) -> None:
-    for where in run.cuts(chosen):
+def check_dispatch(run: TracedCommand, chosen: Collection[int], names_ahead: bool) -> None:
+    for where in run.cuts(chosen, names_ahead):
         (run.folder / "runs").write_text("")
         done = run.command(*DISPATCH)
         assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
@@ -116,9 +120,9 @@ def check_dispatch(run: TracedCommand, chosen: Collection[int]) -> None:
     assert (run.folder / "runs").read_text() == "", "what was DONE was done again"
 
 
-def check_run(run: TracedCommand, chosen: Collection[int]) -> None:
+def check_run(run: TracedCommand, chosen: Collection[int], names_ahead: bool) -> None:
     wanted = run.effects()
-    for where in run.cuts(chosen):
+    for where in run.cuts(chosen, names_ahead):
         has_begun = (run.root / ".phasegate/store.db").exists() and run.command("status", "--json").stdout.count(SLUG)
         if not has_begun or run.effects() != wanted:
             done = run.command("run", "--merge") if has_begun else run.command(*RUN)
@@ -131,24 +135,29 @@ def check_run(run: TracedCommand, chosen: Collection[int]) -> None:
 def test_after_a_power_failure_a_dispatch_goes_on_by_itself(tmp_path: Path) -> None:
     run = TracedCommand(tmp_path, one_agent_counted, DISPATCH)
     assert run.changes > 500
-    check_dispatch(run, spread(run.changes, SAMPLE))
+    check_dispatch(run, spread(run.changes, SAMPLE), names_ahead=False)
+    check_dispatch(run, spread(run.changes, SAMPLE), names_ahead=True)
 
 
 @pytest.mark.long
-def test_after_a_power_failure_at_any_change_a_dispatch_goes_on_by_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names_ahead", [False, True])
+def test_after_a_power_failure_at_any_change_a_dispatch_goes_on_by_itself(tmp_path: Path, names_ahead: bool) -> None:
     run = TracedCommand(tmp_path, one_agent_counted, DISPATCH)
-    check_dispatch(run, range(1, run.changes + 1))
+    check_dispatch(run, range(1, run.changes + 1), names_ahead)
 
 
 @pytest.mark.demand("W5.a", "D13.i")
 def test_after_a_power_failure_a_run_goes_on_to_its_merge_by_itself(tmp_path: Path) -> None:
     run = TracedCommand(tmp_path, make_run, RUN)
     assert run.changes > 2000
-    check_run(run, {run.changes * 2 // 3})
+    check_run(run, {run.changes * 2 // 3}, names_ahead=False)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("names_ahead", [False, True])
 @pytest.mark.parametrize("first", range(1, SHARES + 1))
-def test_after_a_power_failure_at_any_change_a_run_goes_on_to_its_merge_by_itself(tmp_path: Path, first: int) -> None:
+def test_after_a_power_failure_at_any_change_a_run_goes_on_to_its_merge_by_itself(
+    tmp_path: Path, first: int, names_ahead: bool
+) -> None:
     run = TracedCommand(tmp_path, make_run, RUN)
-    check_run(run, range(first, run.changes + 1, SHARES))
+    check_run(run, range(first, run.changes + 1, SHARES), names_ahead)

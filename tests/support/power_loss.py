@@ -2,13 +2,19 @@
 what was synced.
 
 The model is strict. The content of a file counts as it was when the file was synced last; before that the file is
-empty. A name counts as it was when its folder was synced last, or the file system as a whole. A rename or a removal
-whose folders were not synced has not happened.
+empty. A name counts as it was when its folder was synced last, or the file system as a whole: a rename or a removal
+whose folders were not synced has not happened. Or, on another disk, names are ahead: all of them count as they are,
+and files that were not synced are empty (ext4 does so, for half a minute).
+
+Threads share descriptors, and strace writes a call down when it has ended. Another thread can have the number of a
+closed descriptor by then, and a new process can be ahead of the call that made it: both count from the begin of their
+call. What a descriptor leads to is what strace shows of it: children close and open others that are not traced.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -23,7 +29,8 @@ CALLS = (
 )
 _LINE = re.compile(rb"^(\d+) +(.*)$", re.S)
 _RESUMED = re.compile(rb"^<\.\.\. \w+ resumed>(.*)$", re.S)
-_CALL = re.compile(rb"^(\w+)\((.*)\)\s+= (-?\d+|\?)", re.S)
+_CALL = re.compile(rb"^(\w+)\((.*)\)\s+= (-?\d+|\?)(?:<((?:\\x[0-9a-f]{2}|[^>])*)>)?", re.S)
+_FROM_THEIR_BEGIN = ("close", "clone", "clone3", "fork", "vfork")
 _STRING = re.compile(rb'"((?:\\x[0-9a-f]{2})*)"(\.\.\.)?')
 _FD = re.compile(rb"^(-?\d+|AT_FDCWD)<((?:\\x[0-9a-f]{2}|[^>])*)>")
 
@@ -37,12 +44,16 @@ def can_trace() -> bool:
 
 
 class Call(NamedTuple):
-    """One call of the system that may change a file: which process, its name, its arguments, what it returned."""
+    """One call of the system that may change a file: which process, its name, its arguments, what it returned.
+
+    `opened` is the name behind a descriptor that it returned.
+    """
 
     pid: int
     name: str
     arguments: tuple[bytes, ...]
     returned: int
+    opened: bytes | None = None
 
     @property
     def readable(self) -> str:
@@ -54,27 +65,46 @@ class Call(NamedTuple):
 
 
 def trace(command: Sequence[str], log: Path, **options: object) -> subprocess.CompletedProcess[bytes]:
-    """Run a command with all that it starts, and write down what it does to files."""
+    """Run a command with all that it starts, and write down what it does to files.
+
+    On one processor: two calls that are carried out at once may be written down in the other order.
+    """
+    one = random.choice(sorted(os.sched_getaffinity(0)))
     traced = ["strace", "-f", "-y", "-xx", "-s", "100000000", "--seccomp-bpf", "-qq", "-e", "signal=none"]
-    return subprocess.run([*traced, "-e", f"trace={CALLS}", "-o", str(log), *command], capture_output=True, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+        [*traced, "-e", f"trace={CALLS}", "-o", str(log), *command],
+        capture_output=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, {one}),
+        **options,
+    )
 
 
-def calls_of(log: Path) -> Iterator[Call]:
-    """The calls of a trace that succeeded, in the order in which they returned."""
-    waiting: dict[bytes, bytes] = {}
+def calls_of(log: Path) -> list[Call]:
+    """The calls of a trace that succeeded, in the order in which they took effect."""
+    found: list[Call | None] = []
+    waiting: dict[bytes, tuple[int, bytes]] = {}
     for raw in log.read_bytes().split(b"\n"):
         line = _LINE.match(raw)
         if line is None:
             continue
         pid, text = line[1], line[2]
         if text.endswith(b"<unfinished ...>"):
-            waiting[pid] = text[: -len(b"<unfinished ...>")]
+            waiting[pid] = len(found), text[: -len(b"<unfinished ...>")]
+            found.append(None)
             continue
+        begin = None
         if resumed := _RESUMED.match(text):
-            text = waiting.pop(pid, b"") + resumed[1]
+            begin, begun = waiting.pop(pid, (None, b""))
+            text = begun + resumed[1]
         call = _CALL.match(text)
-        if call and call[3] != b"?" and int(call[3]) >= 0:
-            yield Call(int(pid), call[1].decode(), tuple(_split(call[2])), int(call[3]))
+        if not call or call[3] == b"?" or int(call[3]) < 0:
+            continue
+        made = Call(int(pid), call[1].decode(), tuple(_split(call[2])), int(call[3]), call[4])
+        if begin is not None and made.name in _FROM_THEIR_BEGIN:
+            found[begin] = made
+        else:
+            found.append(made)
+    return [call for call in found if call is not None]
 
 
 def _split(arguments: bytes) -> Iterator[bytes]:
@@ -139,6 +169,8 @@ class Disk:
         self.root.sync_all()
         self._files: dict[int, dict[int, _Open]] = {}
         self._folders: dict[int, str] = {}  # where each process works
+        self._moved = {"syncs": 0, "names": 0}
+        self.strays: list[str] = []  # calls on files of ours that the model does not have: it is out of step then
 
     def begin(self, pid: int, folder: Path) -> None:
         """Say where the first process works."""
@@ -149,9 +181,23 @@ class Disk:
         handler = getattr(self, f"_{call.name}", None)
         return bool(handler(call)) if handler else False
 
-    def leave(self, target: Path) -> None:
+    def moment(self, *, names_ahead: bool = False) -> int:
+        """Between two calls at one and the same moment a power failure leaves the same."""
+        return self._moved["syncs"] + self._moved["names"] * names_ahead
+
+    def leave(self, target: Path, *, names_ahead: bool = False) -> None:
         """Make the files as a power failure would leave them now."""
-        _write(self.root, target)
+        _write(self.root, target, names_ahead)
+
+    def differences(self, node: Node | None = None, path: Path | None = None) -> Iterator[str]:
+        """Where files are other than the model says. The index of SQLite's log is written through a mapping."""
+        node, path = node or self.root, path or Path(self.top)
+        if node.kind == "folder":
+            yield from (f"{path}/{name}" for name in node.names.keys() ^ {child.name for child in path.iterdir()})
+            for name, child in node.names.items():
+                yield from self.differences(child, path / name)
+        elif node.kind == "file" and bytes(node.data) != path.read_bytes() and path.suffix != ".db-shm":
+            yield str(path)
 
     def content(self, path: Path) -> bytes:
         """A file as everybody reads it now."""
@@ -188,6 +234,7 @@ class Disk:
         if place is None:
             return False
         folder, name = place
+        self._moved["names"] += 1
         if node is None:
             folder.names.pop(name, None)
         else:
@@ -273,6 +320,7 @@ class Disk:
         return self._opened(call, self._plain(call, 0), call.arguments[1])
 
     def _opened(self, call: Call, path: str, flags: bytes) -> bool:
+        path = path if call.opened is None else _unescaped(call.opened)
         place, node = self._place(path), self._find(path)
         changed = False
         if place is not None and node is None and b"O_CREAT" in flags:
@@ -294,7 +342,7 @@ class Disk:
 
     def _dup(self, call: Call) -> bool:
         mine = self._files.setdefault(call.pid, {})
-        if (found := mine.get(_number(call.arguments[0]))) is not None:
+        if (found := self._at(call)) is not None:
             mine[call.returned] = found
         else:
             mine.pop(call.returned, None)
@@ -306,7 +354,18 @@ class Disk:
         return self._dup(call) if b"F_DUPFD" in call.arguments[1] else False
 
     def _at(self, call: Call, argument: int = 0) -> _Open | None:
-        return self._files.setdefault(call.pid, {}).get(_number(call.arguments[argument]))
+        shown = _FD.match(call.arguments[argument])
+        assert shown, call
+        mine, number, path = self._files.setdefault(call.pid, {}), int(shown[1]), _unescaped(shown[2])
+        found, node = mine.get(number), self._find(path)
+        if not f"{path}/".startswith(f"{self.top}/") or call.arguments[argument].endswith(b"(deleted)"):
+            return None
+        if node is None:
+            self.strays.append(f"{call.name} {call.readable}")
+        elif found is None or found.node is not node:  # a process whose descriptors were handed on unseen
+            found = mine[number] = _Open(node, append=False)
+            found.at = len(node.data)
+        return found
 
     # --- contents
 
@@ -336,7 +395,7 @@ class Disk:
         data = b"".join(map(_bytes_of, _STRING.finditer(call.arguments[1])))[: call.returned]
         self._insert(found.node, data, int(call.arguments[3]))
         if vector and any(b"RWF_" in argument for argument in call.arguments):
-            found.node.sync()
+            self._sync_node(found.node)
         return True
 
     _pwritev = _pwritev2 = _pwrite64
@@ -372,12 +431,17 @@ class Disk:
     def _fsync(self, call: Call) -> bool:
         found = self._at(call)
         if found is not None:
-            found.node.sync()
+            self._sync_node(found.node)
         return found is not None
 
     _fdatasync = _fsync
 
+    def _sync_node(self, node: Node) -> None:
+        self._moved["syncs"] += 1
+        node.sync()
+
     def _syncfs(self, _: Call) -> bool:
+        self._moved["syncs"] += 1
         self.root.sync_all()
         return True
 
@@ -404,7 +468,7 @@ def _read(path: Path) -> Node:
     return node
 
 
-def _write(node: Node, path: Path) -> None:
+def _write(node: Node, path: Path, names_ahead: bool) -> None:
     if node.kind == "link":
         path.symlink_to(os.fsdecode(node.kept))
     elif node.kind == "file":
@@ -412,5 +476,5 @@ def _write(node: Node, path: Path) -> None:
         path.chmod(node.mode)
     else:
         path.mkdir(mode=node.mode | 0o700)
-        for name, child in node.kept_names.items():
-            _write(child, path / name)
+        for name, child in (node.names if names_ahead else node.kept_names).items():
+            _write(child, path / name, names_ahead)

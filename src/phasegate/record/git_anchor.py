@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from phasegate.errors import StateConflict
-from phasegate.git import Place, git, make_durable
+from phasegate.git import Place, git, make_durable, remove_stale_lock
 from phasegate.rules.chain import Head
 from phasegate.typed import read_json
 
@@ -47,9 +47,10 @@ def read_anchor(git_dir: Path) -> Anchor | None:
 
 
 def write_anchor(git_dir: Path, anchor: Anchor) -> None:
-    """Move the ref to a newer head."""
+    """Move the ref to a newer head. Nobody else does at the same time: a lock file is one that a power failure left."""
     place, text = _place(git_dir), msgspec.json.encode(anchor)
     blob = git(place, "hash-object", "-w", "--stdin", stdin=text, timeout_s=_TIMEOUT_S).stdout.decode().strip()
+    remove_stale_lock(place.git_dir / f"{REF}.lock")
     git(place, "update-ref", REF, blob, timeout_s=_TIMEOUT_S)
     make_durable()
 

@@ -14,7 +14,14 @@ from typing import NamedTuple
 from phasegate.errors import StateConflict
 from phasegate.rules.scope import LITTER, Change, ChangeKind, Mode
 from phasegate.workspace.agent_git_reader import fingerprint, read_index
-from phasegate.workspace.checkout import Checkout, ignore_rules_of, opened_root, records_folder, start_from
+from phasegate.workspace.checkout import (
+    Checkout,
+    ignore_rules_of,
+    kept_index,
+    opened_root,
+    records_folder,
+    start_from,
+)
 from phasegate.workspace.disk import Found, LimitReached, Limits
 from phasegate.workspace.history import History, read_history, staged_changes
 from phasegate.workspace.index_file import Snapshot
@@ -49,7 +56,7 @@ def observe(
 ) -> Observation | TooMuch:
     """Look at everything once. Nothing in the checkout is executed, followed or believed."""
     repository, record = checkout.repository, checkout.record
-    index = (records_folder(repository, checkout.assignment.name) / "index").read_bytes()
+    index = kept_index(repository, records_folder(repository, checkout.assignment.name), record.start)
     start = start_from(index, record, repository)
     rules = ignore_rules_of(repository, start.snapshot, tuple(litter))
     try:

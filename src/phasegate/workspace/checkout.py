@@ -18,10 +18,11 @@ import msgspec
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.beneath import opened_folder
 from phasegate.files.durable import replace_file
+from phasegate.git import git
 from phasegate.typed import read_value
 from phasegate.workspace.ignore import IgnoreRules
-from phasegate.workspace.index_file import Snapshot, entry_of, read_snapshot
-from phasegate.workspace.repository import Repository, read_blobs
+from phasegate.workspace.index_file import Snapshot, entry_of, is_whole, read_snapshot
+from phasegate.workspace.repository import Repository, read_blobs, temporary_folder
 from phasegate.workspace.survey import Start
 
 WORKTREES = ".worktrees"
@@ -164,6 +165,20 @@ def _is_recorded(root: int, record: Record) -> bool:
 
 def _replaced(record: Record) -> StateConflict:
     return StateConflict(f"{record.folder} is not the folder that was made", "move it away, and dispatch again")
+
+
+def kept_index(repository: Repository, records: Path, start: str) -> bytes:
+    """The index as we left a checkout. One that a failed disk has lost is made from the commit: contents are compared
+    then, for no file has the times that it says."""
+    try:
+        kept = (records / "index").read_bytes()
+    except FileNotFoundError:
+        kept = b""
+    if is_whole(kept, repository.hash_name):
+        return kept
+    with temporary_folder(repository) as room:
+        git(repository.place(room / "index"), "read-tree", start)
+        return (room / "index").read_bytes()
 
 
 def start_from(index: bytes, record: Record, repository: Repository) -> Start:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.beneath import opened_folder
-from phasegate.files.durable import make_folder
+from phasegate.files.durable import make_folder, replace_file, sync_file_system
 from phasegate.git import Identity, git
 from phasegate.rules.lent_values import NOTHING_LENT, LentValues
 from phasegate.rules.scope import LITTER
@@ -24,6 +24,7 @@ from phasegate.workspace.checkout import (
     Assignment,
     Checkout,
     Record,
+    kept_index,
     opened_root,
     read_record,
     records_folder,
@@ -98,7 +99,7 @@ def adopt(checkout: Checkout, terms: Terms, begin: Beginning) -> Checkout:
     repository, folder = checkout.repository, checkout.folder
     records = records_folder(repository, checkout.assignment.name)
     staging = home_of(checkout) / f".new-{checkout.assignment.name}"
-    used = _Used(checkout.record, (records / "index").read_bytes())
+    used = _Used(checkout.record, kept_index(repository, records, checkout.start))
     remove_tree(staging)
     folder.rename(staging)
     (records / "record.json").unlink()
@@ -127,11 +128,14 @@ def _from_pool(repository: Repository, home: Path, staging: Path) -> _Used | Non
     with checkout_lock(repository, _POOL):
         for records in sorted((repository.ours / _POOL).glob("*")):
             kept = home / ".pool" / records.name
-            record = read_record(records)
-            if record is None or not kept.is_dir() or kept.is_symlink():
+            try:
+                record = read_record(records)
+                if record is None or not kept.is_dir() or kept.is_symlink():
+                    continue
+                used = _Used(record, kept_index(repository, records, record.start))
+                kept.rename(staging)
+            except (OSError, StateConflict):  # damaged: a new one costs little
                 continue
-            used = _Used(record, (records / "index").read_bytes())
-            kept.rename(staging)
             shutil.rmtree(records)
             return used
     return None
@@ -164,7 +168,8 @@ class _Making:
         """Write everything beside its place, then the record, then move it there: a death leaves a plain state."""
         make_folder(self._records, 0o777)
         index = self._records / "index.new"
-        index.unlink(missing_ok=True)
+        for left in self._records.glob("index.*"):  # by a git that was cut off: its lock, too
+            left.unlink()
         if used is None or not self._mended(used, index):
             index.unlink(missing_ok=True)
             remove_tree(self._staging)
@@ -175,6 +180,8 @@ class _Making:
         laid = furnish(self._staging, folder, self._begin.start) if furnish else NOTHING_LAID
         laid = laid._replace(paths=(*filled, *laid.paths))
         record = self._planted(folder, index, laid)
+        # What a record leads to is on the disk before it: a file that a power failure emptied looks like an agent's.
+        sync_file_system(self._staging)
         index.replace(self._records / "index")
         write_record(self._records, record)
         self._staging.rename(folder)
@@ -183,13 +190,13 @@ class _Making:
     def _mended(self, used: _Used, index: Path) -> bool:
         """Take out all that is not as we once left it, ignored files and empty folders too; write what is lost."""
         record = replace(used.record, folder=str(self._staging), set_aside=())
-        start = start_from(used.index_data, record, self._repository)
         try:
+            start = start_from(used.index_data, record, self._repository)
             with opened_root(record) as root, removal_room(self._staging.parent) as room:
                 swept = sweep(root, start)
                 for path in (".git", *swept.dirty):
                     room.take_beneath(root, path)
-            index.write_bytes(used.index_data)
+            replace_file(index, used.index_data, 0o666)
             _mend_files(self._repository, self._staging, index, swept.lost, record.start, self._begin.start)
         except (OSError, StateConflict):
             return False

@@ -6,6 +6,7 @@ same as in it has not been touched: the time of a change of an inode (ctime) can
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from phasegate.errors import StateConflict
 _NAMES = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 _EXTENDED, _LENGTH = 0x4000, 0xFFF
 _HEADER_BYTES, _STATE_BYTES = 12, 40
+_ID_BYTES = {"sha1": 20, "sha256": 32}
 LOW = 0xFFFFFFFF  # the index keeps 32 bits of size and inode
 SECOND_NS = 10**9
 
@@ -61,11 +63,17 @@ def _with_parents(folders: Folders) -> set[str]:
 
 
 def read_snapshot(data: bytes, hash_name: str) -> Snapshot:
-    """Read an index that our own git wrote."""
+    """Read an index that our own git wrote, and that `is_whole`."""
     signature, version, count = struct.unpack_from(">4sII", data)
     if signature != b"DIRC" or version not in (2, 3):
         raise StateConflict("the record of a checkout cannot be read", "remove the checkout: its work is saved first")
-    return Snapshot(_folders(data, count, 20 if hash_name == "sha1" else 32))
+    return Snapshot(_folders(data, count, _ID_BYTES[hash_name]))
+
+
+def is_whole(data: bytes, hash_name: str) -> bool:
+    """Whether an index is as git wrote it: it ends with its own checksum."""
+    end = len(data) - _ID_BYTES[hash_name]
+    return end >= _HEADER_BYTES and hashlib.new(hash_name, data[:end]).digest() == data[end:]
 
 
 def _folders(data: bytes, count: int, id_bytes: int) -> Folders:

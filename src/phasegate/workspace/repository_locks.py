@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from phasegate.git import remove_stale_lock
 from phasegate.workspace.repository import Repository
 
-_PERSON_MAY_HOLD_S = 1.0  # git holds the lock of a ref or an index for milliseconds
 _LIST_BYTES = 1024**2
 
 
@@ -29,9 +28,10 @@ class RepositoryLock:
         self.descriptor = descriptor
 
     def announce(self, lock_files: Iterable[Path]) -> None:
-        """Write down the lock files that are about to be made, before they are."""
+        """Write down the lock files that are about to be made, before they are: a power failure may leave them, too."""
         os.lseek(self.descriptor, 0, os.SEEK_END)
         os.write(self.descriptor, b"".join(os.fsencode(path) + b"\0" for path in lock_files))
+        os.fsync(self.descriptor)
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def repository_lock(repository: Repository) -> Iterator[RepositoryLock]:
         left = os.pread(descriptor, _LIST_BYTES, 0)
         for name in left.split(b"\0"):
             if name:
-                _remove_stale(Path(os.fsdecode(name)))
+                remove_stale_lock(Path(os.fsdecode(name)))
         os.ftruncate(descriptor, 0)
         try:
             yield RepositoryLock(descriptor)
@@ -67,21 +67,3 @@ def _flock(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _remove_stale(path: Path) -> None:
-    """Remove a dead holder's lock file; one that a git of the person's made since goes by itself, and soon."""
-    first = _inode(path)
-    give_up_s = time.monotonic() + _PERSON_MAY_HOLD_S
-    while first is not None and _inode(path) == first and time.monotonic() < give_up_s:
-        time.sleep(0.02)
-    if first is not None and _inode(path) == first:
-        with suppress(FileNotFoundError):
-            path.unlink()
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return path.lstat().st_ino
-    except FileNotFoundError:
-        return None

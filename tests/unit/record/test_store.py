@@ -575,3 +575,12 @@ def test_the_repository_lock_waits_and_then_says_so(tmp_path: Path) -> None:
 def test_a_read_only_view_of_the_store_sees_packages_and_jobs(reader: Reader) -> None:
     assert [package.state for package in reader.packages(FEATURE)] == ["DONE", "DOING"]
     assert [job.id for job in reader.jobs(FEATURE)] == ["job-a", "job-b"]
+
+
+def test_a_lock_that_a_power_failure_left_on_the_anchor_is_in_nobodys_way(location: Location) -> None:
+    make_record(location)
+    (location.git_dir / "refs/phasegate/audit.lock").write_bytes(b"")
+    with open_record(location) as store:
+        append_numbers(store, [9])
+        store.anchor()
+    assert verify(location).ok

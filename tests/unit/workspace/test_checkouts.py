@@ -9,7 +9,7 @@ import pytest
 
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.workspace.agent_git_writer import object_stores
-from phasegate.workspace.checkout import Assignment, Checkout, find_checkout, list_checkouts
+from phasegate.workspace.checkout import Assignment, Checkout, find_checkout, list_checkouts, records_folder
 from phasegate.workspace.checkout_lifecycle import (
     Removed,
     Renewed,
@@ -324,6 +324,53 @@ def test_a_checkout_out_of_the_pool_is_as_new(tmp_path: Path) -> None:
     assert seen_in(second).changes == ()
     assert git(second.folder, "status", "--porcelain") == ""
     assert git(second.folder, "branch", "--show-current").strip() == f"feat/{SLUG}-WP02"
+
+
+@pytest.mark.parametrize("left", [None, b"", b"DIRC", 200])
+def test_an_index_that_a_failed_disk_lost_is_made_again_and_changes_are_seen_all_the_same(
+    tmp_path: Path, left: bytes | int | None
+) -> None:
+    checkout = make_checkout(make_repository(tmp_path / "project"))
+    kept = records_folder(checkout.repository, checkout.assignment.name) / "index"
+    whole = kept.read_bytes()
+    kept.unlink()
+    if left is not None:
+        kept.write_bytes(whole[:left] if isinstance(left, int) else left)
+    assert seen_in(checkout).changes == ()
+    write(checkout.folder, {"src/login.py": "work\n"})
+    assert [change.path for change in seen_in(checkout).changes] == ["src/login.py"]
+    renewed = start_over(checkout, TERMS)
+    assert isinstance(renewed, Renewed)
+    assert renewed.saved is not None
+    assert (checkout.folder / "src/login.py").read_text() == FILES["src/login.py"]
+    assert kept.read_bytes()[:4] == b"DIRC"
+
+
+@pytest.mark.parametrize("left", [b"", b"{}", b"\xff"])
+def test_a_record_that_cannot_be_read_is_named_with_what_to_do(tmp_path: Path, left: bytes) -> None:
+    checkout = make_checkout(make_repository(tmp_path / "project"))
+    (records_folder(checkout.repository, checkout.assignment.name) / "record.json").write_bytes(left)
+    with pytest.raises(StateConflict, match=r"record\.json is damaged"):
+        make_checkout(checkout.repository)
+
+
+@pytest.mark.parametrize("name", ["record.json", "index"])
+def test_a_damaged_checkout_in_the_pool_is_in_nobodys_way(tmp_path: Path, name: str) -> None:
+    repository = make_repository(tmp_path / "project")
+    assert isinstance(remove_checkout(make_checkout(repository), US, keep_for_reuse=True), Removed)
+    (repository.ours / "pool/0" / name).write_bytes(b"")
+    again = make_checkout(repository)
+    assert seen_in(again).changes == ()
+    assert (again.folder / "src/login.py").read_text() == FILES["src/login.py"]
+
+
+@pytest.mark.parametrize("name", ["index.new", "index.new.lock", "index.merge.lock"])
+def test_what_a_git_left_that_was_cut_off_is_in_nobodys_way(tmp_path: Path, name: str) -> None:
+    repository = make_repository(tmp_path / "project")
+    records = records_folder(repository, f"{SLUG}-WP01")
+    records.mkdir(parents=True)
+    (records / name).write_bytes(b"")
+    assert seen_in(make_checkout(repository)).changes == ()
 
 
 def test_the_list_of_checkouts_names_those_that_are_there(tmp_path: Path) -> None:
