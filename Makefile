@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-fast test-bare test-long test-agents test-board test-repos check audit format dist bench bench-peers lock traceability clean
+.PHONY: help demo test test-fast test-bare test-long test-agents test-board test-fleet test-repos check audit format dist bench bench-peers lock traceability clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -21,15 +21,15 @@ $(VENV)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt requirements/board.txt requirements/otel.txt
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt -r requirements/board.txt -r requirements/otel.txt
+$(VENV)/.dev: $(VENV)/.runtime $(patsubst %,requirements/%.txt,dev board otel s3)
+	@$(BIN)/python -m pip install --quiet --require-hashes $(patsubst %,-r requirements/%.txt,dev board otel s3)
 	@touch $@
 
 demo: $(VENV)/.runtime ## the product at work in a throw-away folder
 	@$(BIN)/phasegate demo
 
 test: $(VENV)/.dev ## all tests but the long ones
-	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" --ignore=tests/agents --ignore=tests/board
+	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet
 
 test-fast: $(VENV)/.dev ## unit and property tests
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" tests/unit tests/property
@@ -41,13 +41,16 @@ test-bare: $(VENV)/.dev ## the tests that a sandbox can make a difference to, wi
 	@$(BIN)/python -m tools.without_bubblewrap $(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" $(SANDBOX_TESTS)
 
 test-long: $(VENV)/.dev ## all tests, in the nightly profile
-	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents --ignore=tests/board
+	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet
 
 test-repos: $(VENV)/.dev ## public projects from the registries, from init to a merged package; prints a table
 	@$(BIN)/python tools/test_repos.py $(REPOS)
 
 test-agents: $(VENV)/.dev ## the real agent programs against a stand-in model; NEWEST=1: the newest of each
 	@$(BIN)/python tools/agent_tests.py $(if $(NEWEST),--newest) -n $(WORKERS) -q
+
+test-fleet: $(VENV)/.dev ## the record in a real S3 server; installs it
+	@$(BIN)/python tools/fleet_tests.py -q
 
 test-board: $(VENV)/.dev ## the board in a real Chromium; PICTURES=DIR: keep pictures of every page
 	@$(BIN)/python tools/board_tests.py -q
@@ -84,7 +87,7 @@ traceability: $(VENV)/.dev ## write docs/TRACEABILITY.md from the markers in the
 
 lock: ## resolve the locked requirements anew
 	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet pip-tools
-	@cd requirements && for f in build runtime dev board browser otel audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
+	@cd requirements && for f in build runtime dev board browser otel s3 servers audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
 	  --allow-unsafe --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o $$f.txt $$f.in; done
 
 clean: ## remove what make made

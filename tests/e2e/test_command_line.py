@@ -11,6 +11,7 @@ import pexpect
 import pytest
 
 from phasegate.doors.cli import COMMANDS
+from support.git_project import make_repository
 
 GOOD = "---\nSUGGESTED NEXT STEPS:\n  [1] Go on\n  [2] Show workflow status\n---\n"
 
@@ -42,6 +43,20 @@ def test_the_hook_loads_little_besides_itself(tmp_path: Path) -> None:
     extra = imported_by(run, tmp_path) - imported_by("pass", tmp_path)
     # Built in, and so for nothing; some interpreters have it from their start.
     assert extra - {"errno"} == {"phasegate", "__future__", "_json"}
+
+
+@pytest.mark.demand("X8.e")
+def test_no_command_without_a_bucket_loads_a_client_for_one_and_none_that_only_shows(tmp_path: Path) -> None:
+    make_repository(tmp_path / "repo", {"a.txt": "a\n"})
+    run = "import io, contextlib\nfrom phasegate.doors.cli import run\n"
+    run += "with contextlib.redirect_stdout(io.StringIO()): run({!r})"
+    words = (["start", "quick", "Say bye"], ["audit", "verify"], ["status"], ["config"])
+    for arguments in words:
+        assert "obstore" not in imported_by(run.format(arguments), tmp_path / "repo")
+    (tmp_path / "repo/phasegate.toml").write_text('[storage]\nendpoint = "http://127.0.0.1:9"\n')
+    for arguments in words[1:]:
+        assert "obstore" not in imported_by(run.format(arguments), tmp_path / "repo")
+    assert "obstore" in imported_by(run.format(["start", "quick", "Say hi"]), tmp_path / "repo"), "control"
 
 
 @pytest.mark.demand("N8.k", "N8.l")

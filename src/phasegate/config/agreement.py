@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from phasegate.config.settings import MOST_ATTEMPTS, Config, Paths
-from phasegate.rules.harnesses import ACP, COMMAND
+from phasegate.config.settings import MOST_ATTEMPTS, Config, Paths, Storage
+from phasegate.rules.harnesses import ACP, COMMAND, ROWS
 from phasegate.rules.telling_files import TITLES
 from phasegate.rules.workflow import NOUNS, WORKFLOWS, invalid_phases, is_printable
 
 PROMPT_PHASES = ("plan", "challenge", "implement", "review", "archive")
 PHASE_KEYS = tuple(dict.fromkeys(key for phases in WORKFLOWS.values() for key in phases))
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*")
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/?")
 _NEED_COMMAND = (COMMAND, ACP)
 
 
@@ -48,6 +49,7 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _contest(config)
     yield from _phases(config)
     yield from _paths(config.paths)
+    yield from _storage(config.storage)
 
 
 def _names(config: Config) -> Iterator[Problem]:
@@ -150,6 +152,20 @@ def _paths(paths: Paths) -> Iterator[Problem]:
             yield Problem(("paths", name), what, "write a relative path without .. and not in .git")
         elif [*values.values()].count(path) > 1:
             yield Problem(("paths", name), f"`{path}` is set for two paths", "give each its own")
+
+
+def _storage(storage: Storage) -> Iterator[Problem]:
+    if storage.url and not _BUCKET.fullmatch(storage.url):
+        yield Problem(("storage", "url"), f"`{storage.url}` is not s3://BUCKET/PREFIX", "an S3 server is its endpoint")
+    if storage.endpoint and not storage.endpoint.startswith(("https://", "http://")):
+        what = f"`{storage.endpoint}` is no address of a server"
+        yield Problem(("storage", "endpoint"), what, "for instance https://s3.example.org")
+    named = [name for name in (storage.access_key_env, storage.secret_key_env) if name]
+    if len(named) == 1:
+        yield Problem(("storage", "access_key_env"), "an access key and its secret go together", "name both variables")
+    known = {key for row in ROWS.values() for key in row.keys}
+    for name in known.intersection(named):  # an access key is sent as it is
+        yield Problem(("storage", "access_key_env"), f"{name} is not for a bucket", "use a variable of its own")
 
 
 def _known_phases(config: Config) -> tuple[str, ...]:

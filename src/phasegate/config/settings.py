@@ -201,6 +201,21 @@ class Notify(Settings, frozen=True):
     mail_from: Text | None = None
 
 
+class Storage(Settings, frozen=True):
+    """The bucket that the record is copied to; none unless `url` or `endpoint` is set."""
+
+    url: str = ""  # s3://BUCKET/PREFIX
+    endpoint: str = ""  # of an S3 server other than AWS
+    bucket: Text = "agileplus-artifacts"  # where `url` names none
+    region: Text = "us-east-1"
+    access_key_env: VariableName | None = None  # the names of variables; without them the usual chain holds
+    secret_key_env: VariableName | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.url or self.endpoint)
+
+
 class Config(Settings, frozen=True):
     agents: Mapping[str, Agent] = msgspec.field(default_factory=dict)
     roles: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -214,5 +229,6 @@ class Config(Settings, frozen=True):
     notify: Notify = Notify()
     merge: Merge = Merge()
     forge: ForgeSettings = ForgeSettings()
+    storage: Storage = Storage()
     phases: Mapping[str, OwnPhase] = msgspec.field(default_factory=dict)
     already_failing: AlreadyFailing = AlreadyFailing.TOLERATE  # written in [checks], beside the tables of profiles

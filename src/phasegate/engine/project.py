@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,4 +78,14 @@ def opened_store(project: Project) -> Iterator[Store]:
     new_id = project.clock.new_id
     with open_store(project.location, new_id(), project.now()) as store:
         recover(store, project.location, new_id(), project.now())
-        yield store
+        with _copied(project):
+            yield store
+
+
+def _copied(project: Project) -> AbstractContextManager[None]:
+    """Copy the record to a bucket meanwhile, where one is set."""
+    if not project.config.storage.is_set:
+        return nullcontext()
+    from phasegate.engine.storage import copied_meanwhile  # few use it, and it loads obstore
+
+    return copied_meanwhile(project.location, project.config.storage, project.clock.new_id())

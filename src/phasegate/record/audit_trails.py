@@ -89,7 +89,7 @@ def _check(key: Key, file: Reading | None, seal: Seal | None, open_: OpenTrail |
     elif file and open_ and _is_exported(file, open_, seal):
         return
     elif seal:
-        _check_sealed(key, file, seal, findings)
+        check_sealed(key, file, seal, findings)
     elif file and open_:
         line = file.broken.position if file.broken else min(file.lines, len(open_.lines)) + 1
         findings.add(_name(key, line), "was not written here: the log outside holds the trail")
@@ -108,7 +108,8 @@ def _name(key: Key, line: int) -> str:
     return f"trail {visible('/'.join(key))} line {line}"
 
 
-def _check_sealed(key: Key, file: Reading | None, seal: Seal, findings: Findings) -> None:
+def check_sealed(key: Key, file: Reading | None, seal: Seal, findings: Findings) -> None:
+    """A closed trail is exactly as its seal says."""
     if not seal.witnessed:
         findings.note(f"trail {'/'.join(key)} was closed after its log outside was lost; until then it is unwitnessed")
     if file is None:

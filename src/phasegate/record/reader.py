@@ -100,11 +100,13 @@ class Reader:
         """A number that differs when another process has written since the last time; microseconds."""
         return int(next(iter(self._query("PRAGMA data_version")))[0])
 
-    def links(self) -> Iterator[Link]:
-        """The chain as it is stored, for verification."""
+    def links(self, after: int = 0) -> Iterator[Link]:
+        """The chain as it is stored, from the entry behind `after` on."""
         from phasegate.rules.chain import ChainEntry, Link
 
-        for position, feature, seq, ts, kind, payload, digest in self._events("ORDER BY position", and_also=", hash"):
+        for position, feature, seq, ts, kind, payload, digest in self._events(
+            "WHERE position > ? ORDER BY position", after, and_also=", hash"
+        ):
             raw = payload if isinstance(payload, bytes) else str(payload).encode()
             yield Link(ChainEntry(position, str(feature), seq, str(ts), str(kind), raw), str(digest))
 

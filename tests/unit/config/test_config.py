@@ -362,3 +362,26 @@ def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
     assert [record.getMessage() for record in caplog.records] == [
         "AGILEPLUS_AGENT_TIMEOUTS is not a variable of Phasegate; did you mean `AGILEPLUS_AGENT_TIMEOUT`?"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('url = "https://s3.example.org/b"', "is not s3://BUCKET/PREFIX"),
+        ('url = "s3://team-records/../other"', "is not s3://BUCKET/PREFIX"),
+        ('endpoint = "s3.example.org"', "is no address of a server"),
+        ('access_key_env = "RECORD_KEY"', "go together"),
+        ('access_key_env = "ANTHROPIC_API_KEY"\nsecret_key_env = "B"', "ANTHROPIC_API_KEY is not for a bucket"),
+    ],
+)
+def test_a_bucket_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, wrong: str) -> None:
+    (tmp_path / "phasegate.toml").write_text(f"[storage]\n{text}\n")
+    with pytest.raises(ConfigError, match=re.escape(wrong)):
+        load(tmp_path, {})
+
+
+def test_a_bucket_is_used_only_where_one_is_set(tmp_path: Path) -> None:
+    assert not load(tmp_path, {}).config.storage.is_set
+    (tmp_path / "phasegate.toml").write_text('[storage]\nurl = "s3://team-records/shop/"\n')
+    assert load(tmp_path, {}).config.storage.is_set
+    assert load(tmp_path, {}).config.storage.bucket == "agileplus-artifacts"

@@ -73,21 +73,54 @@ def _show_chain(feature: str | None, as_json: bool) -> None:
 
 
 @audit.command("verify")
+@click.option("--remote", is_flag=True, help="Check the copy in the bucket that [storage] names, from any machine.")
 @json_option
-def verify_command(as_json: bool) -> int:
+def verify_command(remote: bool, as_json: bool) -> int:
     """Check the journal, its tables and all trails against each other and against the heads kept outside.
 
-    Exit 0 when everything is as it was written; 1 and the first bad entry otherwise.
+    With --remote: the copy in the bucket, by itself and against what is here. Where nothing was recorded here, every
+    repository in the bucket is checked. Exit 0 when everything is as it was written; 1 and the first bad entry
+    otherwise.
 
     \b
     Examples:
       phasegate audit verify
-      phasegate audit verify --json
+      phasegate audit verify --remote
+      PHASEGATE_STORAGE__URL=s3://team-records phasegate audit verify --remote --json
     """
     with waiting("verifying"):
-        report = verified(current_folder())
+        report = _remotely_verified() if remote else verified(current_folder())
     show(report, "\n".join(_report_lines(report)), as_json)
     return 0 if report.ok else 1
+
+
+def _remotely_verified() -> AuditReport:
+    from phasegate.engine.storage import verified_remotely  # it loads obstore
+
+    return verified_remotely(current_folder())
+
+
+@audit.command("push")
+@click.option("--wait", "wait_s", type=click.FloatRange(0, 86400), default=60, show_default=True, metavar="SECONDS")
+@json_option
+def push_command(wait_s: float, as_json: bool) -> int:
+    """Copy to the bucket that [storage] names what is not there yet.
+
+    `run` and every order do so by themselves; this is for what an outage left over. Exit 0 when all is there; 1 when
+    the bucket could not be reached for so many seconds: then it is still known what is missing.
+
+    \b
+    Examples:
+      phasegate audit push
+      phasegate audit push --wait 600
+    """
+    from phasegate.engine.storage import push
+
+    with waiting("copying"):
+        pushed = push(current_folder(), wait_s)
+    rest = f"; {pushed.waiting} are not there: {pushed.why_not}" if pushed.waiting else ""
+    show(pushed, visible(f"{pushed.bucket}: {pushed.copied} entries copied{rest}"), as_json)
+    return 1 if pushed.waiting else 0
 
 
 def _report_lines(report: AuditReport) -> list[str]:

@@ -1,0 +1,125 @@
+"""The bucket of `[storage]`: opened from settings, filled while somebody works, verified from any machine.
+
+The copy is made by a thread of its own, from the journal. Nobody waits for it but for a few seconds at the end, and
+then only while the bucket answers. What is not there then goes with the next command, or with `audit push`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
+from typing import NamedTuple
+
+from phasegate.config import load
+from phasegate.config.settings import Storage
+from phasegate.errors import ConfigError, EnvironmentUnavailable, PhasegateError, StateConflict, TryLater
+from phasegate.record.audit import Report
+from phasegate.record.bucket import Bucket, BucketAddress
+from phasegate.record.copying import Copier
+from phasegate.record.location import Location, locate, main_tree
+from phasegate.record.reader import read_store
+from phasegate.record.remote_audit import verify_copy
+
+LOOK_EVERY_S = 1.0
+LONGEST_END_S = 5.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_log = logging.getLogger("phasegate")
+
+
+class CopyReport(NamedTuple):
+    """What was copied, and what was not."""
+
+    bucket: str
+    copied: int
+    waiting: int
+    why_not: str = ""
+
+
+def open_bucket(storage: Storage, environ: Mapping[str, str]) -> Bucket:
+    """The bucket that the settings name. Keys come from variables that they name, else from the usual chain."""
+    if not storage.is_set:
+        raise ConfigError("no bucket is set", "set url or endpoint in [storage] of phasegate.toml")
+    named, _, prefix = storage.url.removeprefix("s3://").rstrip("/").partition("/")
+    address = BucketAddress(storage.endpoint, named or storage.bucket, prefix, storage.region)
+    names = storage.access_key_env, storage.secret_key_env
+    keys = [environ.get(name, "").strip() for name in names if name]
+    if not all(keys):
+        raise EnvironmentUnavailable(f"{' or '.join(map(str, names))} is not set", f"they hold the keys for {address}")
+    return Bucket(address, (keys[0], keys[1]) if keys else None)
+
+
+@contextmanager
+def copied_meanwhile(location: Location, storage: Storage, by: str) -> Iterator[None]:
+    """Have the record copied while the block runs, and what is left at its end as far as the bucket answers."""
+    ending = Event()
+    thread = Thread(target=_copy_until, args=(location, storage, by, ending), name="copier", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join(LONGEST_END_S)
+
+
+def _copy_until(location: Location, storage: Storage, by: str, ending: Event) -> None:
+    """Copy what comes until the end, and then the rest, unless the bucket is away."""
+    try:
+        with _copier(location, open_bucket(storage, os.environ), by) as copier:
+            while True:
+                is_last = ending.is_set()  # asked first: what was recorded before the end is copied then
+                if why_not := _copy_all(copier, ending.wait, ending.is_set):
+                    raise TryLater(why_not, "it goes with the next command, or: phasegate audit push")
+                if is_last:
+                    return
+                ending.wait(LOOK_EVERY_S)
+    except PhasegateError as error:
+        _log.warning("the record is not in the bucket yet: %s (%s)", error.message, error.hint)
+
+
+def _copy_all(copier: Copier, wait: Callable[[float], object], gives_up: Callable[[], bool]) -> str:
+    """Copy what is not in the bucket, and be patient where it is away; why not, where that was given up."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            while copier.copy_page():
+                pause_s = _FIRST_PAUSE_S
+            return ""
+        except TryLater as error:
+            if gives_up():
+                return error.message
+            wait(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+@contextmanager
+def _copier(location: Location, bucket: Bucket, by: str) -> Iterator[Copier]:
+    reader = read_store(location)
+    if reader is None:
+        raise StateConflict("nothing has been recorded in this repository yet", "phasegate run")
+    with reader:
+        yield Copier(location, reader, bucket, by)
+
+
+def push(folder: Path, wait_s: float) -> CopyReport:
+    """Copy what is not in the bucket, being patient for so long."""
+    location = locate(folder, os.environ)
+    bucket = open_bucket(load(location.root, os.environ).config.storage, os.environ)
+    until_s = monotonic() + wait_s
+    with _copier(location, bucket, "push") as copier:
+        before = copier.waiting
+        why_not = _copy_all(copier, Event().wait, lambda: monotonic() > until_s)
+        waiting = copier.waiting
+    return CopyReport(str(bucket.address), before - waiting, waiting, why_not)
+
+
+def verified_remotely(folder: Path) -> Report:
+    """What the bucket holds, by itself and against what was recorded here."""
+    root = main_tree(folder)
+    bucket = open_bucket(load(root, os.environ).config.storage, os.environ)
+    is_repository = os.path.lexists(root / ".git")
+    return verify_copy(bucket, locate(folder, os.environ) if is_repository else None)
