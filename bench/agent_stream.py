@@ -13,9 +13,8 @@ from bench.measure import Row, in_turn
 from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
-from phasegate.cage.request import Request
+from phasegate.cage.request import Level, Request
 from phasegate.cage.run import run
 
 LINES = 400_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.measure import Row, command, in_turn
 from phasegate.prompts.assemble import project_structure
-from phasegate.workspace.project_files import list_files
+from phasegate.workspace.repository import list_files
 
 FILES = 100_000
 GOAL = 6

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.agents.port import Ending, EventKind
-from phasegate.cage.level import Level
+from phasegate.cage.request import Level
 from phasegate.rules.harnesses import ROWS
 from support.caged import processes_with
 from support.real_agents import (

@@ -16,10 +16,9 @@ import msgspec
 import pytest
 
 from phasegate.agents.caged import AgentRun, job_request, run_agent
-from phasegate.agents.port import AgentConfig, Ending
+from phasegate.agents.port import AgentConfig, Ending, harness_of
 from phasegate.agents.request_spool import RequestSpool
 from phasegate.agents.sign_in import lent
-from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
 from support.git_project import make_repository
 from support.real_agents import MODEL, strongest

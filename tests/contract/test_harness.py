@@ -12,8 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.agents.envelope import Envelope
-from phasegate.agents.port import AgentConfig, AgentTask, Ending, FinishedRun, Harness
-from phasegate.agents.table import harness_of
+from phasegate.agents.port import AgentConfig, AgentTask, Ending, FinishedRun, Harness, harness_of
 from phasegate.errors import ConfigError
 from phasegate.rules.harnesses import ROWS
 from support.acp_runs import agent_command

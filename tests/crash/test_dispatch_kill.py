@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
+from phasegate.cage.request import Level
 from phasegate.record.reader import read_store
 from phasegate.record.rows import Event
 from phasegate.record.store import Store

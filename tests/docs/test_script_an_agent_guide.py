@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.agents import scenario
-from phasegate.agents.port import AgentConfig
+from phasegate.agents.port import AgentConfig, harness_of
 from phasegate.agents.scenario import load_scenario
-from phasegate.agents.table import harness_of
 from phasegate.rules.answer import parse_answer
 from support.agents import carry_out
 from support.checkout import git, repository

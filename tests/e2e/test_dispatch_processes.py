@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
+from phasegate.cage.request import Level
 from phasegate.rules.work_package import State
 from support.dispatch_project import approves, implements, make_project, package
 from support.quick_dispatch import ECHO

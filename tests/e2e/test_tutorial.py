@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
+from phasegate.cage.request import Level
 from support.dispatch_project import Done
 
 FOLDER = Path(__file__).parents[2] / "docs/tutorial"

@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.agents.port import Ending, EventKind
-from phasegate.agents.table import harness_of
+from phasegate.agents.port import Ending, EventKind, harness_of
 from support.acp_runs import Ran, acp_launch, acp_task, agent_command, run_agent, run_unprotected
 from support.agents import carry_out, reported
 

@@ -9,12 +9,11 @@ import msgspec
 import pytest
 
 from phasegate.agents.caged import job_request, run_agent
-from phasegate.agents.port import AgentConfig, AgentTask, Launch
+from phasegate.agents.port import AgentConfig, AgentTask, Launch, harness_of
 from phasegate.agents.request_spool import RequestSpool
 from phasegate.agents.sign_in import lent
-from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
+from phasegate.cage.request import Level
 from phasegate.prompts.templates import load_system_template
 from phasegate.rules.harnesses import ROWS
 from phasegate.rules.template import AgentPhase

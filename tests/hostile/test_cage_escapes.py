@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
+from phasegate.cage.request import Level
 from support import escape_attempts
 from support.caged import SANDBOXED, Room, need, python
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
-from phasegate.cage.limits import Limits
+from phasegate.cage.request import Level, Limits
 from support.caged import ALL_LEVELS, SANDBOXED, Room, eventually, make_room, unprotected
 
 MIB = 1024**2

@@ -14,8 +14,7 @@ import pytest
 
 from phasegate.cage import sweep
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
-from phasegate.cage.request import Outcome
+from phasegate.cage.request import Level, Outcome
 from support.caged import (
     ALL_LEVELS,
     SANDBOXED,

@@ -17,7 +17,7 @@ import pytest
 import phasegate
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
+from phasegate.cage.request import Level
 from support.caged import ALL_LEVELS, PYTHON, SANDBOXED, Room, eventually, make_room, unprotected
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: no sandbox on this system")

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
-from phasegate.cage.request import Request
+from phasegate.cage.request import Level, Request
 from support.caged import (
     ALL_LEVELS,
     Room,

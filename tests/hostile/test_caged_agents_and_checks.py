@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from phasegate.agents.caged import finished_of, job_request
-from phasegate.agents.port import AgentConfig, Ending, FinishedRun
+from phasegate.agents.port import AgentConfig, Ending, FinishedRun, harness_of
 from phasegate.agents.request_spool import RequestSpool, SpoolAnswer
 from phasegate.agents.spool_request import ArtifactWrite, SpoolRequest, Status
-from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
+from phasegate.cage.request import Level
 from phasegate.checks.caged import CagedRunner
 from phasegate.checks.manifest import gather_evidence
 from phasegate.checks.plan import Command

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.level import Level
+from phasegate.cage.request import Level
 from phasegate.record.reader import read_store
 from phasegate.rules.chain import first_break, origin
 from phasegate.rules.work_package import State

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.port import AgentConfig, Ending, FinishedRun
-from phasegate.agents.table import harness_of
+from phasegate.agents.port import AgentConfig, Ending, FinishedRun, harness_of
 from phasegate.checks.claims import Facts, false_claims
 from phasegate.checks.manifest import gather_evidence
 from phasegate.rules.answer import parse_answer

@@ -15,9 +15,10 @@ import pytest
 
 from phasegate.checks.evidence import Evidence
 from phasegate.checks.manifest import Work, gather_evidence
-from phasegate.checks.plan import Candidate, Command, Ran
+from phasegate.checks.plan import Command, Ran
 from phasegate.checks.setting_up import SetupPlace
 from phasegate.checks.setup_cache import SetupCache, is_setup_input
+from phasegate.rules.detection import SetupCandidate
 from support.checkout import (
     PYTEST,
     SOURCE,
@@ -199,7 +200,9 @@ def test_a_tree_that_changed_what_the_setup_reads_is_set_up_by_itself(line: str,
     asked = plan(commands={"setup": line, "test": QUICK})
     assert is_setup_input(path, asked)
     assert not is_setup_input("src/calc.py", asked), "control"
-    assert is_setup_input("src/calc.py", plan(setups=(Candidate(line, builds=True),))), "compiled sources are an input"
+    assert is_setup_input("src/calc.py", plan(setups=(SetupCandidate(line, builds=True),))), (
+        "compiled sources are an input"
+    )
 
 
 @pytest.mark.demand("D8.g")

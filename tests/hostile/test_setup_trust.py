@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
+from phasegate.cage.request import Level
 from phasegate.checks.registry_access import credentials_in, person_access, plain_access
 from phasegate.rules.workflow import WORKFLOWS
 from support.dispatch_project import SLUG, Step, approves, make_project, package, turn

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from phasegate.cage.level import Level
+from phasegate.cage.request import Level
 from phasegate.rules.work_package import State
 from phasegate.workspace.removal import remove_tree
 from support.caged import eventually, need

@@ -16,9 +16,8 @@ import pytest
 
 from phasegate.cage.broker import Broker, Reached, proxy_for
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
-from phasegate.cage.request import WAY_OUT_PORT
+from phasegate.cage.request import WAY_OUT_PORT, Level
 from phasegate.rules.hosts import is_allowed
 from support.caged import SANDBOXED, Room, make_room, python
 from support.dispatch_project import make_project, package

@@ -12,8 +12,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from phasegate.agents.acp_events import Order
-from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, AgentTask, EventKind, FinishedRun, Launch
-from phasegate.agents.table import harness_of
+from phasegate.agents.port import (
+    AgentConfig,
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    EventKind,
+    FinishedRun,
+    Launch,
+    harness_of,
+)
 from support.agents import carry_out, read
 from support.tasks import make_task
 

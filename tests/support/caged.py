@@ -17,9 +17,8 @@ import pytest
 
 from phasegate.cage import reach
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
-from phasegate.cage.request import Request
+from phasegate.cage.request import Level, Request
 
 SANDBOXED = [Level.WORKTREE, Level.OFFLINE]
 ALL_LEVELS = [Level.NONE, *SANDBOXED]

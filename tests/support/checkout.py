@@ -12,11 +12,11 @@ from pathlib import Path
 
 from phasegate.checks.baseline import Baseline, baseline_of
 from phasegate.checks.commands import Bench
-from phasegate.checks.commits import Commit
 from phasegate.checks.manifest import Work, asked
 from phasegate.checks.plan import Command, Plan, Ran, Runner
 from phasegate.checks.secrets import Added, added_lines
 from phasegate.checks.setting_up import SetupPlace
+from phasegate.rules.commits import Commit
 
 # Hypothesis lies beside pytest here; its plugin takes three quarters of the start.
 PYTEST_ALONE = "-p no:cacheprovider -p no:hypothesispytest"

@@ -16,12 +16,20 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.agents.caged import job_request, run_agent
-from phasegate.agents.port import AgentConfig, AgentEvent, AgentReport, AgentTask, EventKind, FinishedRun, Launch
+from phasegate.agents.port import (
+    AgentConfig,
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    EventKind,
+    FinishedRun,
+    Launch,
+    harness_of,
+)
 from phasegate.agents.request_spool import RequestSpool
-from phasegate.agents.table import harness_of
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
 from phasegate.cage.probe import choose
+from phasegate.cage.request import Level
 from support.git_project import make_repository
 from support.tasks import make_task
 

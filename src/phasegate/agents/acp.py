@@ -16,7 +16,6 @@ import msgspec
 from phasegate.agents.acp_events import AcpEnded, Changed, How, Line, Noted, Order, Said, ToolRan, Unread, Used
 from phasegate.agents.api_error import Trouble, meaning_of
 from phasegate.agents.command import own_files, run_variables
-from phasegate.agents.first_sign import FirstSign
 from phasegate.agents.plain_program import cut_short, report_of_plain_program
 from phasegate.agents.port import (
     AgentEvent,
@@ -30,9 +29,10 @@ from phasegate.agents.port import (
     StreamReading,
     Talk,
     Usage,
+    harness_of,
 )
 from phasegate.agents.program_launch import launch_of
-from phasegate.agents.table import harness_of
+from phasegate.agents.stream_state import FirstSign
 from phasegate.agents.tool_use import notice
 from phasegate.cage.environment import safe_path
 from phasegate.config.acp_registry import row_of

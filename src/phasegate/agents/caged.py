@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
@@ -10,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.agents.checkout_tools import pinned, place_tools
 from phasegate.agents.port import (
     AgentEvent,
     AgentReport,
@@ -30,9 +31,9 @@ from phasegate.agents.tool_use import notice
 from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job, OnSignal
-from phasegate.cage.level import Level
 from phasegate.cage.redact import Redactor
-from phasegate.cage.request import Outcome, Request
+from phasegate.cage.request import Level, Outcome, Request
+from phasegate.cage.run import find_program
 from phasegate.rules.answer import blockers_in
 
 OnEvent = Callable[[AgentEvent], None]
@@ -203,3 +204,32 @@ def finished_of(outcome: Outcome, ended_at_s: float, skipped_lines: int = 0) -> 
         ended_at_s=ended_at_s,
         skipped_lines=skipped_lines,
     )
+
+
+def place_tools(folder: Path, tools: Sequence[Path]) -> None:
+    """One command a tool, in a folder that the job cannot write to.
+
+    The tools' own folder goes last on PATH. An agent could put a `git` of its own there, and the next agent in this
+    checkout, perhaps of another provider, would start it with its key.
+    """
+    folder.mkdir(exist_ok=True)
+    for tool in tools:
+        command = folder / tool.name
+        command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(tool))} "$@"\n')
+        command.chmod(0o755)
+
+
+def pinned(argv: tuple[str, ...], path: str, cwd: Path) -> tuple[str, ...]:
+    """The command with its program found on this PATH, and the interpreter too where `env` would look for it."""
+    program = find_program(argv[0], path=path, cwd=cwd)
+    if program is None:  # the cage says so
+        return argv
+    with Path(program).open("rb") as file:
+        first, *words = file.readline(512).split() or [b""]
+    words = words[1:] if words[:1] == [b"-S"] else words
+    interpreter = None
+    if first.startswith(b"#!") and first.endswith(b"/env") and words:
+        interpreter = find_program(os.fsdecode(words[0]), path=path)
+    if interpreter is None:
+        return (program, *argv[1:])
+    return (interpreter, *map(os.fsdecode, words[1:]), program, *argv[1:])

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from phasegate.agents.envelope import Envelope
-from phasegate.rules.harnesses import HarnessRow
+from phasegate.errors import ConfigError
+from phasegate.rules.harnesses import ROWS, HarnessRow
 from phasegate.rules.scope import Scope
 
 NOTHING = Scope(())
@@ -201,3 +204,13 @@ class Harness(Protocol):
 
 
 MakesHarness = Callable[[HarnessRow], Harness]
+
+
+@cache
+def harness_of(kind: str) -> Harness:
+    """The harness of that kind, or a ConfigError that lists the kinds. Only its own module is loaded."""
+    row = ROWS.get(kind)
+    if row is None:
+        raise ConfigError(f"there is no harness {kind!r}", f"use one of: {', '.join(ROWS)}")
+    make: MakesHarness = import_module(f"phasegate.agents.{row.driven_by or row.kind}").HARNESS
+    return make(row)

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from phasegate.agents.envelope import Envelope, EnvelopeConfig
-from phasegate.agents.port import AgentConfig, AgentEvent, AgentTask, EventKind, Usage
-from phasegate.agents.table import harness_of
+from phasegate.agents.port import AgentConfig, AgentEvent, AgentTask, EventKind, Usage, harness_of
 from phasegate.rules.activity import short_count
 
 SHOWN_OF_RESULT = 3  # lines

@@ -10,8 +10,7 @@ from uuid import uuid4
 
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
-from phasegate.cage.request import Outcome, Request
+from phasegate.cage.request import Level, Outcome, Request
 from phasegate.errors import PhasegateError
 
 PATIENCE_S = 20.0  # a slow one takes six seconds on a busy machine

@@ -21,7 +21,6 @@ class Captured(NamedTuple):
     tail: bytes
     size: int
     sha256: str
-    log_cut: bool = False
 
     @property
     def cut(self) -> bool:
@@ -60,23 +59,21 @@ class Keeper:
         if len(self._tail) > 2 * self._half:  # dropped in large steps: each byte is moved at most twice
             del self._tail[: -self._half]
 
-    def captured(self, log_cut: bool = False) -> Captured:
+    def captured(self) -> Captured:
         tail = bytes(self._tail[-self._half :])
-        return Captured(bytes(self._head), tail, self._size, self._hash.hexdigest(), log_cut)
+        return Captured(bytes(self._head), tail, self._size, self._hash.hexdigest())
 
 
 class Log:
-    """A file that takes at most `limit` bytes and remembers whether there were more."""
+    """A file that takes at most `limit` bytes."""
 
     def __init__(self, path: Path | None, limit: int) -> None:
         self._file = path.open("wb", buffering=0) if path else None
         self._room = limit
-        self.cut = False
 
     def feed(self, chunk: bytes) -> None:
         if self._file is None:
             return
-        self.cut = self.cut or len(chunk) > self._room
         if self._room > 0:
             self._file.write(chunk[: self._room])
             self._room -= len(chunk)

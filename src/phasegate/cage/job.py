@@ -7,6 +7,7 @@ may be called from any. The kernel ends a cage together with the thread that mad
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -14,17 +15,90 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from threading import Event, Lock
 from typing import NamedTuple
 
 from phasegate.cage import sweep
 from phasegate.cage.bounded_output import Log, Stream
-from phasegate.cage.child_wait import ends_within
 from phasegate.cage.launch import Launched, launch
-from phasegate.cage.level import Level
 from phasegate.cage.pipes import Inbox, Outbox, pieces
-from phasegate.cage.report import Report
-from phasegate.cage.request import Outcome, Request
+from phasegate.cage.request import Level, Outcome, Request
+from phasegate.cage.run import ends_within
 from phasegate.cage.warden import END, STOP
+from phasegate.errors import EnvironmentUnavailable, Interrupted
+
+
+class Report:
+    """The facts so far, line by line as they come; before the first one nothing has started."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._has_started = False
+        self._failure = ""
+        self.signals: list[str] = []  # those that were sent to the program
+        self.has_ended = False
+        self.told_to_stop = False
+        self.timed_out = False
+        self.exit_code: int | None = None
+        self.signal: int | None = None
+        self.survivors_killed = 0
+        self.survivors_left = 0
+
+    def take(self, said: bytes) -> None:
+        *lines, self._rest = (self._rest + said).split(b"\n")
+        for line in lines:
+            fact, _, details = line.decode("utf-8", "replace").partition(" ")
+            self._note(fact, details)
+
+    def raise_if_not_started(self, request: Request, stderr: str) -> None:
+        if self._failure:
+            raise _why_not_started(request, self._failure)
+        if not self._has_started:
+            why = stderr.strip() or "it ended without a word"
+            raise EnvironmentUnavailable(
+                f"The cage of level {request.level} could not be made: {why}",
+                "`phasegate agents` shows which levels hold here",
+            )
+
+    def _note(self, fact: str, details: str) -> None:
+        if fact == "started":
+            self._has_started = True
+        elif fact == "failed":
+            self._failure = details
+        elif fact == "stopping":
+            self.told_to_stop = True
+            self.signals.append("SIGTERM")
+        elif fact == "killing":
+            self.signals.append("SIGKILL")
+        elif fact == "ended":
+            self._note_end(details)
+
+    def _note_end(self, details: str) -> None:
+        status, killed, left, timed_out, told_to_stop = (int(number) for number in details.split())
+        self.has_ended = True
+        self.survivors_killed, self.survivors_left = killed, left
+        self.timed_out, self.told_to_stop = bool(timed_out), bool(told_to_stop)
+        code = os.waitstatus_to_exitcode(status)
+        self.exit_code, self.signal = (code, None) if code >= 0 else (None, -code)
+
+
+def _why_not_started(request: Request, failure: str) -> EnvironmentUnavailable:
+    step, number, text = failure.split(" ", 2)
+    program = request.argv[0]
+    if step != "start":
+        return EnvironmentUnavailable(
+            f"{program} could not be started: {step}: {text}", "`phasegate agents` shows what holds here"
+        )
+    hints = {
+        errno.ENOENT: "it, or the interpreter that its first line names, is not there (or not visible in the cage)",
+        errno.EACCES: "it may not be executed: chmod +x",
+        errno.ENOEXEC: "it is neither a binary of this machine nor a script that begins with #!",
+        errno.E2BIG: "its arguments are too long: pass text on standard input or in a file",
+    }
+    return EnvironmentUnavailable(
+        f"{program} could not be started: {text}", hints.get(int(number), "check the command")
+    )
+
 
 OnOutput = Callable[[Stream, bytes], None]
 OnSignal = Callable[[str], None]
@@ -254,3 +328,38 @@ class _Pump:
         inbox = Inbox(descriptor, self._request.keep_bytes, log, hand_on, self._request.secrets)
         self._listen(descriptor, inbox.read)
         return inbox
+
+
+class Stop(Event):
+    """Set once, from any thread, but not in a handler of signals: those must not wait for a lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs_lock = Lock()
+        self._jobs: list[Job] = []
+
+    def set(self) -> None:
+        super().set()
+        with self._jobs_lock:
+            for job in self._jobs:
+                _kill(job)
+
+    def run(self, job: Job) -> Outcome:
+        """Run a program to its end; one that was ended by the wish has no outcome, but raises Interrupted."""
+        with self._jobs_lock:
+            self._jobs.append(job)
+            if self.is_set():
+                _kill(job)
+        try:
+            outcome = job.run()
+        finally:
+            with self._jobs_lock:
+                self._jobs.remove(job)
+        if self.is_set():
+            raise Interrupted
+        return outcome
+
+
+def _kill(job: Job) -> None:
+    for _ in range(2):
+        job.stop()

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from phasegate.cage import reach, sandbox_view, seccomp
 from phasegate.cage.environment import JOB_TAG
-from phasegate.cage.level import Level
 from phasegate.cage.pipes import open_pipe
-from phasegate.cage.request import WAY_OUT_PORT, Request
+from phasegate.cage.request import WAY_OUT_PORT, Level, Request
 from phasegate.cage.run import find_program
 from phasegate.cage.warden import Orders
 from phasegate.errors import ConfigError, EnvironmentUnavailable

@@ -82,7 +82,7 @@ class Inbox:
         self._take(self._redactor.rest())
 
     def captured(self) -> Captured:
-        return self._keeper.captured(self._log.cut)
+        return self._keeper.captured()
 
     def _take(self, chunk: bytes) -> None:
         if not chunk:

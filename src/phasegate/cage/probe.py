@@ -12,8 +12,7 @@ from typing import NamedTuple
 from phasegate.cage import kernel, sandbox_view, seccomp
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
-from phasegate.cage.request import Outcome, Request
+from phasegate.cage.request import Level, Outcome, Request
 from phasegate.errors import EnvironmentUnavailable, PhasegateError
 
 _ABSTRACT_SOCKETS_FENCED = 6

@@ -17,6 +17,7 @@ import sys
 import time
 
 from phasegate.cage import kernel, process_tree
+from phasegate.rules.light import Light
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,37 +35,23 @@ _REPORT_FD = 3
 _OOM_SCORE = b"700"
 
 
-class Orders:
-    """What the warden is told before it starts anything: plain values, the fields of this class, by marshal."""
+class Orders(Light):
+    """What the warden is told before it starts anything: plain values, by marshal."""
 
-    def __init__(
-        self,
-        argv: list[bytes],
-        env: dict[bytes, bytes],
-        cwd: bytes,
-        stop_at_s: float,
-        end_at_s: float,
-        grace_s: float,
-        rlimits: list[tuple[int, int]],
-        writable: list[bytes],
-        seccomp: bytes | None,
-        sandboxed: bool,
-        listen_port: int = 0,
-    ) -> None:
-        self.argv = argv
-        self.env = env
-        self.cwd = cwd
-        self.stop_at_s = stop_at_s  # times are of the monotonic clock, which all processes share
-        self.end_at_s = end_at_s
-        self.grace_s = grace_s
-        self.rlimits = rlimits
-        self.writable = writable
-        self.seccomp = seccomp
-        self.sandboxed = sandboxed
-        self.listen_port = listen_port  # where the job's way out answers; 0: it has none
+    argv: list[bytes]
+    env: dict[bytes, bytes]
+    cwd: bytes
+    stop_at_s: float  # times are of the monotonic clock, which all processes share
+    end_at_s: float
+    grace_s: float
+    rlimits: list[tuple[int, int]]
+    writable: list[bytes]
+    seccomp: bytes | None
+    sandboxed: bool
+    listen_port: int = 0  # where the job's way out answers; 0: it has none
 
     def encoded(self) -> bytes:
-        data = marshal.dumps(vars(self))
+        data = marshal.dumps(self._asdict())
         return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 
@@ -88,6 +75,7 @@ def main(control: int) -> None:
 class _Watch:
     def __init__(self, orders: Orders, control: int, child_ended: int, pid: int) -> None:
         self._orders = orders
+        self._end_at_s = orders.end_at_s
         self._control = control
         self._child_ended = child_ended
         self._pid = pid
@@ -101,7 +89,7 @@ class _Watch:
         poll.register(self._child_ended, select.POLLIN)
         while self._status is None:
             now_s = time.monotonic()
-            if now_s >= self._orders.end_at_s:
+            if now_s >= self._end_at_s:
                 self._timed_out = True
                 break
             if now_s >= self._orders.stop_at_s and not self._told_to_stop:
@@ -114,7 +102,7 @@ class _Watch:
         self._finish()
 
     def _wait_ms(self, now_s: float) -> int:
-        at_s = self._orders.end_at_s if self._told_to_stop else self._orders.stop_at_s
+        at_s = self._end_at_s if self._told_to_stop else self._orders.stop_at_s
         return max(0, min(int((at_s - now_s) * 1000) + 1, 3_600_000))
 
     def _stop(self) -> None:
@@ -135,7 +123,7 @@ class _Watch:
             return False
         if not self._told_to_stop:
             self._stop()
-        self._orders.end_at_s = min(self._orders.end_at_s, time.monotonic() + self._orders.grace_s)
+        self._end_at_s = min(self._end_at_s, time.monotonic() + self._orders.grace_s)
         return True
 
     def _look_at_children(self) -> None:

@@ -8,11 +8,9 @@ import time
 from pathlib import Path
 
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import Job
-from phasegate.cage.level import Level
+from phasegate.cage.job import Job, Stop
 from phasegate.cage.probe import choose
-from phasegate.cage.request import Request
-from phasegate.cage.stopping import Stop
+from phasegate.cage.request import Level, Request
 from phasegate.checks.plan import Access, Command, Ran
 from phasegate.checks.registry_access import NO_ACCESS, RegistryAccess, credentials_in, person_access, plain_access
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.checks.commits import Commit
 from phasegate.checks.deliverables import problem_with
 from phasegate.checks.evidence import Evidence, Outcome
 from phasegate.checks.excerpt import one_line
 from phasegate.checks.plan import Purpose
+from phasegate.rules.commits import Commit
 from phasegate.rules.result import Artifacts, ReportedCommit, Response
 
 MOST_CLAIMS = 200
@@ -62,7 +62,7 @@ def _truth_about(commit: ReportedCommit, real: Sequence[Commit]) -> str:
     written = _SHA.fullmatch(commit.sha.lower())
     if written is None:
         return "that is not a commit id"
-    meant = [one for one in real if one.sha.startswith(written[1])]
+    meant = [one for one in real if one.id.startswith(written[1])]
     if len(meant) != 1:
         return "it means several commits" if meant else "there is no such commit after the base"
     said, message = _first_line(commit.message), _first_line(meant[0].message)

@@ -13,7 +13,6 @@ import msgspec
 
 from phasegate.checks.baseline import Baseline
 from phasegate.checks.commands import Bench
-from phasegate.checks.commits import Commit, unnamed_commits
 from phasegate.checks.deliverables import problem_with
 from phasegate.checks.evidence import Check, Evidence, Outcome, failed, not_asked, passed
 from phasegate.checks.excerpt import listed, one_line
@@ -21,6 +20,7 @@ from phasegate.checks.plan import Plan, Purpose, Runner
 from phasegate.checks.secrets import ALLOWED_BY, Added, find_secrets
 from phasegate.checks.setting_up import SetupPlace
 from phasegate.checks.snapshot import Snapshot, changed_files, take_snapshot
+from phasegate.rules.commits import Commit, unnamed_commits
 
 _PROOFS = frozenset(("deliverables", Purpose.BUILD, Purpose.TEST, Purpose.COVERAGE))
 
@@ -93,7 +93,7 @@ def _commits(work: Work) -> Check:
         return failed("commits", "there is no commit", f'Commit the work: git commit -m "{work.package}: ..."')
     unnamed = unnamed_commits(work.package, work.commits)
     if unnamed:
-        shown = listed([f"{commit.sha[:10]} {commit.message.partition(chr(10))[0]!r}" for commit in unnamed])
+        shown = listed([f"{commit.id[:10]} {commit.subject!r}" for commit in unnamed])
         remedy = f"Reword them to `{work.package}: what changed` or `feat({work.package}): what changed [FR-...]`."
         return failed("commits", f"{len(unnamed)} of {len(work.commits)} do not name {work.package}: {shown}", remedy)
     return passed("commits", f"all {len(work.commits)} name {work.package}")

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from phasegate.rules.detection import SetupCandidate
 from phasegate.rules.scope import LOCK_FILES
 
 REPORTS = (
@@ -37,22 +38,13 @@ class Access(StrEnum):
     PERSON = "with the person's credentials"
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """A way to set the project up. `test` goes with it; `builds` means that its result holds for one tree only."""
-
-    run: str
-    why: str = ""
-    test: str = ""
-    builds: bool = False
-
-
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A purpose without a command is not asked for; an empty command is one that a person left out on purpose."""
 
     root: str = ""  # the folder of the checkout in which they are run
     commands: Mapping[str, str] = {}
     reasons: Mapping[str, str] = {}  # by purpose: what in the project speaks for the command
-    setups: tuple[Candidate, ...] = ()  # in order; empty: the command for `setup`
+    setups: tuple[SetupCandidate, ...] = ()  # in order; empty: the command for `setup`
     test_functions: int | None = None  # in the tree's test files; None: not counted
     coverage_min: float | None = None
     code: tuple[str, ...] = ()  # files that a coverage report should count; one that it does not is noted

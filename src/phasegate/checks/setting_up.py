@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,51 @@ import msgspec
 
 from phasegate.checks.evidence import Check, Outcome, not_asked, passed
 from phasegate.checks.excerpt import excerpt, one_line
-from phasegate.checks.plan import Candidate, Plan, Purpose, Ran
+from phasegate.checks.plan import Plan, Purpose, Ran
 from phasegate.checks.setup_cache import KeptSetup, SetupCache, remove_added
 from phasegate.checks.snapshot import Snapshot
-from phasegate.checks.test_count import Collected, collecting, read_collected
+from phasegate.rules.detection import SetupCandidate
 from phasegate.rules.retry import Fault
+
+FEW = 0.5  # of the test functions; parametrised tests make more of one function, never fewer
+_COLLECTED = re.compile(
+    r"^(?:=+ )?(?:(\d+)(?:/\d+)? tests? collected|(no) tests collected)(?:[^,\n]*)?(?:, (\d+) errors?)?", re.M
+)
+_PYTEST = re.compile(r"\bpytest\b")
+
+
+class Collected(NamedTuple):
+    """What a runner found without running it."""
+
+    tests: int
+    errors: int
+
+    def is_enough_for(self, functions: int | None) -> bool:
+        """Whether the setup can be called good: something was collected, all of it, and not far less than there is."""
+        if not self.tests:
+            return functions == 0 and not self.errors
+        return not self.errors and (functions is None or self.tests >= FEW * functions)
+
+
+def collecting(test: str) -> str:
+    """The command that collects what this test command would run; empty where there is none.
+
+    Settings of the project can make it so quiet that it does not say how many: `-v` twice undoes that.
+    """
+    simple = not re.search(r"&&|\|\||;", test)
+    return f"{test} --collect-only -q" if _PYTEST.search(test) and simple else ""
+
+
+def read_collected(ran: Ran) -> Collected | None:
+    """What a collection said; None if it said nothing, which is no proof."""
+    found = [*_COLLECTED.finditer(f"{ran.stdout}\n{ran.stderr}")]
+    if not found:
+        listed = len(re.findall(r"^\S+\.py::\S", ran.stdout, re.M))
+        listed += sum(int(number) for number in re.findall(r"^\S+\.py: (\d{1,7})$", ran.stdout, re.M))
+        return Collected(listed, 0 if ran.exit_status == 0 else 1) if listed else None
+    last = found[-1]
+    return Collected(int(last[1] or 0), int(last[3] or 0))
+
 
 MOST_TRIES = 12
 LEFT_OUT = "not installed: "  # what a setup says of something that it does without
@@ -33,13 +74,13 @@ class SetUp(NamedTuple):
     """What came of it. `found` says how many tests the runner collects, where it was asked."""
 
     check: Check
-    candidate: Candidate
+    candidate: SetupCandidate
     found: Collected | None = None
 
 
 class _Try(NamedTuple):
     place: int
-    candidate: Candidate
+    candidate: SetupCandidate
     check: Check
     found: Collected | None
 
@@ -61,7 +102,7 @@ class SetupGround(NamedTuple):
 
 def set_up(ground: SetupGround, kept: SetupPlace | None) -> SetUp:
     """Set a checkout up. What fails, and what leaves no test to be found, is followed by the next candidate."""
-    candidates = ground.plan.setups or (Candidate(ground.plan.commands.get(Purpose.SETUP, "")),)
+    candidates = ground.plan.setups or (SetupCandidate(ground.plan.commands.get(Purpose.SETUP, "")),)
     began_s = time.monotonic()
     if kept is not None and (entry := kept.cache.restore(kept.key, ground.checkout)) is not None:
         return _from_cache(candidates, entry, time.monotonic() - began_s)
@@ -81,15 +122,15 @@ def set_up(ground: SetupGround, kept: SetupPlace | None) -> SetUp:
     return SetUp(best.check, best.candidate, best.found)
 
 
-def _from_cache(candidates: tuple[Candidate, ...], entry: KeptSetup, duration_s: float) -> SetUp:
-    candidate = next((one for one in candidates if one.run == entry.run), Candidate(entry.run))
+def _from_cache(candidates: tuple[SetupCandidate, ...], entry: KeptSetup, duration_s: float) -> SetUp:
+    candidate = next((one for one in candidates if one.run == entry.run), SetupCandidate(entry.run))
     if not candidate.run:
         return SetUp(not_asked(Purpose.SETUP, entry.summary), candidate)
     check = passed(Purpose.SETUP, "taken from the cache", [f"command: {candidate.run}", *entry.notes])
     return SetUp(msgspec.structs.replace(check, duration_s=duration_s), candidate)
 
 
-def _tried(ground: SetupGround, place: int, candidate: Candidate) -> _Try:
+def _tried(ground: SetupGround, place: int, candidate: SetupCandidate) -> _Try:
     if candidate.run:
         ran = ground.run(Purpose.SETUP, candidate.run)
         check = ground.judge(Purpose.SETUP, candidate.run, ran)
@@ -104,7 +145,7 @@ def _tried(ground: SetupGround, place: int, candidate: Candidate) -> _Try:
     return _Try(place, candidate, check, _collected(ground, candidate))
 
 
-def _collected(ground: SetupGround, candidate: Candidate) -> Collected | None:
+def _collected(ground: SetupGround, candidate: SetupCandidate) -> Collected | None:
     line = collecting(candidate.test or ground.plan.commands.get(Purpose.TEST, ""))
     if not line or not ground.plan.test_functions:
         return None  # nothing to be found, or nobody to ask

@@ -15,8 +15,8 @@ from phasegate.agents.command import own_files
 from phasegate.agents.secret_values import names_a_secret
 from phasegate.agents.version import ProgramVersion, ask_version
 from phasegate.agents.way_out import Outward
-from phasegate.cage.level import Level
 from phasegate.cage.probe import bounds_hosts, choose, holding
+from phasegate.cage.request import Level
 from phasegate.config import Agent, Config, load
 from phasegate.config.acp_registry import row_of
 from phasegate.config.agreement import PROMPT_PHASES

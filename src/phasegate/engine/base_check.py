@@ -20,9 +20,8 @@ from phasegate.checks.commands import Bench, is_folder_of
 from phasegate.checks.evidence import Check, Outcome, failed
 from phasegate.checks.manifest import asked
 from phasegate.checks.plan import Command, Plan, Purpose, Ran, Runner
-from phasegate.checks.setting_up import SetupPlace
+from phasegate.checks.setting_up import FEW, SetupPlace
 from phasegate.checks.setup_cache import SetupCache, key_of, programs_among
-from phasegate.checks.test_count import FEW
 from phasegate.config.settings import AlreadyFailing
 from phasegate.engine.check_plan import CheckPlan, plans_for
 from phasegate.engine.jobs import wanted_level

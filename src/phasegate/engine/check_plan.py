@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.checks.plan import Candidate, Plan, Purpose
+from phasegate.checks.plan import Plan, Purpose
 from phasegate.config.settings import AlreadyFailing
 from phasegate.config.settings import Checks as ProfileChecks
 from phasegate.engine.detecting import SeenRoot, look_at
 from phasegate.engine.project import Project
 from phasegate.prompts.profiles import load_profile
-from phasegate.rules.detection import Detected
+from phasegate.rules.detection import Detected, SetupCandidate
 from phasegate.rules.project_roots import touched_roots
 from phasegate.rules.work_package import COMMANDS, PROFILES, PackageChecks, WorkPackage
 
@@ -61,13 +61,10 @@ def _functions(seen: SeenRoot | None) -> int | None:
     return seen.test_functions if seen else None
 
 
-def _candidates(detected: Detected | None, set_by_hand: dict[str, str]) -> tuple[Candidate, ...]:
+def _candidates(detected: Detected | None, set_by_hand: dict[str, str]) -> tuple[SetupCandidate, ...]:
     """The setups in order; a test command that a person set goes before the one that a setup brings."""
-    own = Purpose.TEST in set_by_hand
-    return tuple(
-        Candidate(one.run, one.why, one.test.run if one.test and not own else "", one.builds)
-        for one in (detected.setups if detected else ())
-    )
+    setups = detected.setups if detected else ()
+    return tuple(one._replace(test="") for one in setups) if Purpose.TEST in set_by_hand else setups
 
 
 def own_checks(project: Project, package: WorkPackage, profile: str, root: str) -> PackageChecks:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.checks.claims import Facts, FalseClaim, false_claims
-from phasegate.checks.commits import Commit
 from phasegate.checks.evidence import Evidence
 from phasegate.engine.job_end import Assigned, Ended
 from phasegate.engine.steps import Claimed
@@ -16,6 +15,7 @@ from phasegate.engine.validation import Checker
 from phasegate.engine.workplace import Workplace
 from phasegate.prompts.shipped_words import note
 from phasegate.record.rows import Event
+from phasegate.rules.commits import Commit
 from phasegate.rules.package_events import End
 from phasegate.workspace.changes import TooMuch, observe
 

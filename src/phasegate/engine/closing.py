@@ -19,9 +19,16 @@ from phasegate.rules.feature_events import Completed, Merged, NotMerged
 from phasegate.rules.feature_state import Feature
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, drop_branch, remove_checkout
-from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
+from phasegate.workspace.merge import (
+    AlreadyMerged,
+    Conflict,
+    Unsigned,
+    commit_hooks,
+    finish_merge,
+    prepare_merge,
+    signed,
+)
 from phasegate.workspace.person_checkout import Obstacle
-from phasegate.workspace.person_wishes import Unsigned, commit_hooks, signed
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_refs

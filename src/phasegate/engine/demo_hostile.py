@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.cage.level import Level
 from phasegate.cage.probe import choose
+from phasegate.cage.request import Level
 from phasegate.engine.demo_project import Claim, git, make_demo_project
 from phasegate.engine.dispatch import PackageReport, dispatch
 from phasegate.engine.packages import HAPPENED, find_package, load_documents, read_package_event

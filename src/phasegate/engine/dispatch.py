@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from threading import Event as Cancelled
 from typing import NamedTuple
 
-from phasegate.cage.level import Level
 from phasegate.cage.probe import holding
+from phasegate.cage.request import Level
 from phasegate.engine.admission import DriverDesk
 from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.jobs import wanted_level

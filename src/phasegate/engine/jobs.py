@@ -19,18 +19,17 @@ from phasegate.agents.port import (
     Harness,
     Launch,
     Usage,
+    harness_of,
 )
 from phasegate.agents.request_spool import Answerer, RequestSpool, SpoolAnswer
 from phasegate.agents.sign_in import lent
 from phasegate.agents.spool_request import ArtifactWrite, SpoolRequest
-from phasegate.agents.table import harness_of
 from phasegate.agents.way_out import Outward, with_way_out
 from phasegate.cage.broker import Broker, Reached
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
 from phasegate.cage.probe import bounds_hosts, choose
 from phasegate.cage.redact import Redactor
-from phasegate.cage.request import Request
+from phasegate.cage.request import Level, Request
 from phasegate.cage.sweep import end_tagged
 from phasegate.config.acp_registry import row_of
 from phasegate.config.settings import Sandbox

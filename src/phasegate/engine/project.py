@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.cage.stopping import Stop
+from phasegate.cage.job import Stop
 from phasegate.config import Config, load
 from phasegate.engine.local_ports import FilePapers, LocalRefs, SystemClock
 from phasegate.engine.ports import Clock, Papers, Refs, stamp

@@ -20,7 +20,7 @@ from phasegate.rules.hidden import Hidden
 from phasegate.rules.phase import required_artifacts
 from phasegate.rules.template import prefix_of
 from phasegate.rules.workflow import WORKFLOWS
-from phasegate.workspace.project_files import list_files
+from phasegate.workspace.repository import list_files
 
 # What the templates ask for when no phase of a workflow is named.
 USUAL_DOCUMENTS = {"plan": ("proposal.md", "specs/", "tasks.md"), "archive": ("CHANGELOG.md",)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from phasegate.prompts.feature_folder import check_path
-from phasegate.rules.feature import FeatureReport, Placed
+from phasegate.rules.feature import FeatureReport
+from phasegate.rules.finding import Placed
 
 
 def check_documents(path: Path) -> FeatureReport:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from phasegate.engine.surroundings import settings_around
 from phasegate.errors import ConfigError, TemplateRefused
@@ -13,24 +12,15 @@ from phasegate.prompts.templates import (
     eject_template,
     find_template,
     markdown_files,
-    project_folder,
     project_root,
     read_template,
     shipped_templates,
     templates_in,
 )
 from phasegate.prompts.templates import Template as Template  # doors name the type
+from phasegate.rules.finding import Finding, Placed, placed
 from phasegate.rules.template import AgentPhase, SystemTemplateMetadata, metadata, name_of_file, prefix_of
-from phasegate.rules.template_lint import TemplateFinding, lint
-
-
-class LintFinding(NamedTuple):
-    """What is wrong with a template, and where."""
-
-    path: str
-    line: int
-    code: str
-    message: str
+from phasegate.rules.template_lint import lint
 
 
 class TemplateFolder:
@@ -41,7 +31,7 @@ class TemplateFolder:
 
     @property
     def _own(self) -> Path:
-        return project_folder(project_root(), self._below)
+        return project_root() / self._below
 
     def listed(self) -> list[Template]:
         """Every template that an agent could get."""
@@ -52,11 +42,11 @@ class TemplateFolder:
         """The template that an agent would get in a phase."""
         return find_template(prefix_of(agent), phase, below=self._below)
 
-    def lint(self, paths: Sequence[Path] = ()) -> list[LintFinding]:
+    def lint(self, paths: Sequence[Path] = ()) -> list[Placed]:
         """What is wrong with templates, or folders of them; by default the project's own and the shipped ones."""
         chosen = paths or (self._own, SHIPPED_FOLDER)
         files = _files(chosen, named=bool(paths))
-        return [LintFinding(str(path), *finding) for path in files for finding in _findings(path)]
+        return [found for path in files for found in placed(str(path), _findings(path))]
 
     def eject(self, agent: str | None, phase: str | None, *, force: bool) -> dict[Path, bool]:
         """Copy shipped templates into the project: each path, and whether it was written."""
@@ -86,15 +76,11 @@ def _files(paths: Iterable[Path], named: bool) -> Iterator[Path]:
             yield path
 
 
-def _findings(path: Path) -> list[TemplateFinding]:
+def _findings(path: Path) -> list[Finding]:
     name = name_of_file(path.name)
     if name is None:
-        return [
-            TemplateFinding(
-                1, "bad-name", f"the name is not [AGENT]-[PHASE].md, with a phase of {', '.join(AgentPhase)}"
-            )
-        ]
+        return [Finding(1, "bad-name", f"the name is not [AGENT]-[PHASE].md, with a phase of {', '.join(AgentPhase)}")]
     try:
         return lint(name.phase, read_template(path))
     except TemplateRefused as error:
-        return [TemplateFinding(1, "refused", error.message)]
+        return [Finding(1, "refused", error.message)]

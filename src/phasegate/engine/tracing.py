@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.checks.commits import Commit as NamedCommit
-from phasegate.checks.commits import unnamed_commits
 from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.packages import beginnings
 from phasegate.engine.project import Project
@@ -17,10 +15,11 @@ from phasegate.prompts.feature_folder import is_document, read_feature
 from phasegate.record.reader import Reader, read_store
 from phasegate.record.state_file import find_state, read_state
 from phasegate.rules.board import workflow_of
+from phasegate.rules.commits import Commit, unnamed_commits
 from phasegate.rules.feature import SPEC, FeatureDocuments
 from phasegate.rules.feature_events import Happened, Merged, Written
 from phasegate.rules.planning import kind_of
-from phasegate.rules.trace import Traced, TracedCommit, TracedWork, trace
+from phasegate.rules.trace import Traced, TracedWork, trace
 from phasegate.rules.work_package import WorkPackage, slug_is_safe
 from phasegate.workspace.commit_log import blobs_of, commits_naming, paths_changed
 from phasegate.workspace.refs import BRANCHES
@@ -159,7 +158,7 @@ def _work(project: Project, package: WorkPackage, branches: Mapping[str, str], b
     return TracedWork(package, tuple(commits), shown)
 
 
-def _commits(project: Project, package: WorkPackage, tip: str, base: str | None) -> list[TracedCommit]:
+def _commits(project: Project, package: WorkPackage, tip: str, base: str | None) -> list[Commit]:
     """The commits that name the package and change something in its scope.
 
     From where it was begun on, if that is on record; else in all of the history, where an older feature's package of
@@ -168,8 +167,8 @@ def _commits(project: Project, package: WorkPackage, tip: str, base: str | None)
     repository, name = project.repository, package.work_package_id
     since = base if base is not None and is_ancestor(repository, base, tip) else None
     logged = commits_naming(repository, name, tip, since)
-    unnamed = {commit.sha for commit in unnamed_commits(name, [NamedCommit(*commit) for commit in logged])}
-    candidates = [TracedCommit(*commit) for commit in logged if commit.id not in unnamed]
+    unnamed = unnamed_commits(name, logged)
+    candidates = [commit for commit in logged if commit not in unnamed]
     changed, scope = paths_changed(repository, [commit.id for commit in candidates]), package.scope()
     return [commit for commit in candidates if any(scope.covers(path) for path in changed[commit.id])]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.checks.commands import Bench
-from phasegate.checks.commits import Commit
 from phasegate.checks.evidence import Check, Evidence, Outcome
 from phasegate.checks.excerpt import one_line
 from phasegate.checks.manifest import RootAsk, Work, gather_evidence
@@ -114,7 +113,7 @@ class Checker(NamedTuple):
             checkout=self._room / "tree",
             deliverables=self.package.deliverables.all,
             changed=tuple(one.path for one in differences(repository.place(), self.start, commit)),
-            commits=tuple(Commit(one.id, one.message) for one in commits),
+            commits=tuple(commits),
             added=tuple(added_by(self.project, self.start, [one.id for one in commits])),
             blobs=blobs_of(repository, commit),
         )

@@ -16,7 +16,7 @@ from phasegate.rules.budget import Cut, Fitted, Piece, PieceKind, fit, shorten
 from phasegate.rules.hidden import Hidden, hidden_in_item, hidden_in_text, shown_name
 from phasegate.rules.prompt import ContextItem, ItemType, UnifiedPrompt, head, tail
 from phasegate.rules.tokens import estimate_tokens
-from phasegate.rules.tree import FoldPhrases, project_tree
+from phasegate.rules.tree import project_tree
 
 NOTES_TOKENS = 1_200
 _SECTION_TOKENS = 350
@@ -181,8 +181,7 @@ def system_prompt(request: PromptRequest) -> System:
 def project_structure(paths: Iterable[str], budget_tokens: int | None) -> str:
     """The tree within a fixed share of the budget, so that it is the same in every round."""
     room = TREE_TOKENS if budget_tokens is None else min(TREE_TOKENS, budget_tokens // 10)
-    folded = phrases().folded
-    return project_tree(paths, room, FoldPhrases(folded.files, folded.nested))
+    return project_tree(paths, room, phrases().folded)
 
 
 def _project_context(request: PromptRequest) -> tuple[str, tuple[Cut, ...], tuple[str, ...]]:

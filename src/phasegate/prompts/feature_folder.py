@@ -13,8 +13,8 @@ from phasegate.errors import ConfigError, UnreadableFile
 from phasegate.files.blocks import read_up_to
 from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import read as read_package
-from phasegate.rules.feature import SPEC, TASKS, FeatureDocuments, FeatureReport, Placed, check, headings_of
-from phasegate.rules.finding import Finding
+from phasegate.rules.feature import SPEC, TASKS, FeatureDocuments, FeatureReport, check, headings_of
+from phasegate.rules.finding import Finding, Placed
 from phasegate.rules.package_fields import PackageReading
 from phasegate.rules.repo_path import path_problem
 from phasegate.rules.spec_annotations import Spec, read_spec
@@ -55,24 +55,19 @@ def check_path(path: Path) -> FeatureReport:
         raise ConfigError(f"{visible(str(path))} does not exist", "name a document or a feature's folder")
     if not path.is_dir():
         target = path.resolve() if path.is_symlink() else path
-        report = check(_read_feature(target.parent, only=target.name))
+        report = check(read_feature(target.parent, only=target.name))
         if _is_spec(target.name):
             report = _renamed(report, target.name)
         own = tuple(note for note in report.notes if note.path == target.name)
         return _shown_below(target.parent, msgspec.structs.replace(report, notes=own))
     if _is_feature(path):
-        return _shown_below(path, check(_read_feature(path)))
+        return _shown_below(path, check(read_feature(path)))
     features = sorted(folder for folder in path.iterdir() if not folder.is_symlink() and _is_feature(folder))
     if not features:
         raise ConfigError(
             f"{visible(str(path))} holds neither {SPEC} nor {TASKS} nor tasks/WPnn.md", "name a feature's folder"
         )
-    return _joined([_shown_below(folder, check(_read_feature(folder))) for folder in features])
-
-
-def read_feature(folder: Path) -> FeatureDocuments:
-    """The documents of a feature's folder; what is wrong with each is in its findings."""
-    return _read_feature(folder)
+    return _joined([_shown_below(folder, check(read_feature(folder))) for folder in features])
 
 
 def is_document(path: str) -> bool:
@@ -96,8 +91,8 @@ def _package_names(folder: Path) -> list[str]:
     return sorted(f"tasks/{entry.name}" for entry in os.scandir(tasks) if _PACKAGE_FILE.fullmatch(entry.name))
 
 
-def _read_feature(folder: Path, only: str = "") -> FeatureDocuments:
-    """The documents of a folder, or one of them alone."""
+def read_feature(folder: Path, only: str = "") -> FeatureDocuments:
+    """The documents of a feature's folder, or one of them alone; what is wrong with each is in its findings."""
     slug = folder.resolve().name
     if only and _is_spec(only):
         return FeatureDocuments("", _read_spec(folder / only), None, {}, {})

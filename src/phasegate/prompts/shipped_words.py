@@ -10,15 +10,11 @@ from tomllib import loads
 import msgspec
 
 from phasegate.rules.template import fill_all
+from phasegate.rules.tree import FoldPhrases
 from phasegate.typed import read_value
 
 _FOLDER = Path(__file__).parent
 _NAMED_OTHERWISE = {"specs/": "capability-spec.md", "CHANGELOG.md": "changelog-entry.md"}
-
-
-class Folded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    files: str
-    nested: str
 
 
 class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,7 +35,7 @@ class Phrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: str
     cut: str
     skeleton: str
-    folded: Folded
+    folded: FoldPhrases
     notes: Notes
 
 

@@ -52,8 +52,7 @@ def find_template(
     if name is None:
         raise _no_such_name(agent, phase, below)
     root = project_root() if root is None else Path(root)
-    folder = project_folder(root, below)
-    for wanted, where in _places(name, folder, known=name.agent in KNOWN_AGENTS or name.agent in configured):
+    for wanted, where in _places(name, root / below, known=name.agent in KNOWN_AGENTS or name.agent in configured):
         template = _read(wanted, where, root)
         if template:
             if wanted != name:
@@ -72,13 +71,9 @@ def _places(name: TemplateName, project: Path, known: bool) -> Iterator[tuple[Te
     yield base, SHIPPED_FOLDER
 
 
-def project_folder(root: Path, below: str = FOLDER) -> Path:
-    return root / below
-
-
-def project_root(start: Path | None = None) -> Path:
-    """The repository around a folder, by default the current one; the folder itself where there is none."""
-    here = (start or Path.cwd()).resolve()
+def project_root() -> Path:
+    """The repository around the current folder; the folder itself where there is none."""
+    here = Path.cwd().resolve()
     return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
 

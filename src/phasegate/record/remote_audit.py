@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from phasegate.errors import StateConflict
-from phasegate.record.audit import Report
-from phasegate.record.audit_trails import Findings, check_sealed
+from phasegate.record.audit import Findings, Report, check_sealed
 from phasegate.record.bucket import Bucket
 from phasegate.record.copying import CHAIN, PAPERS, chain_log, read_entries, trail_name
 from phasegate.record.git_anchor import read_anchor

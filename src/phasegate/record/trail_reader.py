@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.record.heads import outside_folder
 from phasegate.record.location import Location
-from phasegate.record.reader import read_store
+from phasegate.record.reader import Reader, read_store
 from phasegate.record.rows import Job
 from phasegate.record.trail_files import Key, read_trail, trail_files
 from phasegate.record.trail_log import log_files, read_log
@@ -18,6 +20,7 @@ from phasegate.rules.visible_text import visible
 from phasegate.typed import read_json
 
 Fields = dict[str, object]
+T = TypeVar("T")
 
 
 class JobWork(msgspec.Struct, frozen=True):
@@ -49,7 +52,7 @@ class TrailSummary(msgspec.Struct, frozen=True):
 def list_trails(location: Location, feature: str | None = None) -> list[TrailSummary]:
     """The trails of a feature, or of all, oldest first."""
     trails = {key: lines for key, lines in _all_trails(location).items() if feature in (None, key[0])}
-    rows = _rows(location)
+    rows = {row.id: row for row in _from_store(location, lambda reader: reader.all_rows(Job))}
     found = (_summary(*trail, rows.get(trail[0][1])) for trail in trails.items())
     return sorted(found, key=lambda trail: (trail.first_ts, trail.job))
 
@@ -69,27 +72,19 @@ def read_job(location: Location, job: str, feature: str | None = None) -> tuple[
 def _all_trails(location: Location) -> dict[Key, bytes | Path]:
     """Every trail: its file, or what the log outside holds of it while it is open."""
     trails: dict[Key, bytes | Path] = dict(trail_files(location))
-    for trail in (trail for log in _open_logs(location) for trail in read_log(log)):
+    logs = _from_store(location, lambda reader: log_files(outside_folder(location, reader.store_id)))
+    for trail in (trail for log in logs for trail in read_log(log)):
         trails[trail.feature, trail.job] = trail.content
     return trails
 
 
-def _open_logs(location: Location) -> list[Path]:
-    """The logs of unfinished trails; none where the store is damaged: what is finished can still be looked at."""
+def _from_store(location: Location, ask: Callable[[Reader], list[T]]) -> list[T]:
+    """What the store answers; nothing where it is damaged: what is finished can still be looked at."""
     try:
         with read_store(location) or nullcontext() as reader:
-            return log_files(outside_folder(location, reader.store_id)) if reader else []
+            return ask(reader) if reader else []
     except StateConflict:
         return []
-
-
-def _rows(location: Location) -> dict[str, Job]:
-    """The jobs by their ids; none where the store is damaged."""
-    try:
-        with read_store(location) or nullcontext() as reader:
-            return {row.id: row for row in reader.all_rows(Job)} if reader else {}
-    except StateConflict:
-        return {}
 
 
 def _entries(trail: bytes | Path) -> list[Fields]:

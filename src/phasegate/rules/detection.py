@@ -17,8 +17,8 @@ class SetupCandidate(NamedTuple):
     """A way to set a project up. `builds` says that it compiles sources: its result holds for one tree only."""
 
     run: str  # empty: nothing is to be installed
-    why: str
-    test: FoundCommand | None = None  # a test command that goes with this setup alone
+    why: str = ""
+    test: str = ""  # a test command that goes with this setup alone
     builds: bool = False
 
 

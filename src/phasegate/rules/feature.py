@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from phasegate.rules.dependencies import plan_problems
 from phasegate.rules.document_lines import lines_of
-from phasegate.rules.finding import Finding, closest, shown
+from phasegate.rules.finding import Placed, closest, placed, shown
 from phasegate.rules.package_fields import PackageReading
 from phasegate.rules.repo_path import path_problem
 from phasegate.rules.spec_annotations import Spec
@@ -18,15 +18,6 @@ from phasegate.rules.tasks import TaskList
 from phasegate.rules.work_package import PROFILES, WorkPackage, is_requirement_id
 
 SPEC, TASKS = "spec.md", "tasks.md"
-
-
-class Placed(msgspec.Struct, frozen=True, order=True):
-    """A finding with the document that it is in."""
-
-    path: str
-    line: int
-    code: str
-    message: str
 
 
 class FeatureDocuments(NamedTuple):
@@ -61,17 +52,13 @@ def check(feature: FeatureDocuments) -> FeatureReport:
     )
 
 
-def _placed(path: str, findings: Iterable[Finding]) -> Iterator[Placed]:
-    return (Placed(path, found.line, found.code, found.message) for found in findings)
-
-
 def _own_findings(feature: FeatureDocuments) -> Iterator[Placed]:
     if feature.spec:
-        yield from _placed(SPEC, feature.spec.findings)
+        yield from placed(SPEC, feature.spec.findings)
     if feature.tasks and not _is_foreign(feature.tasks, feature):
-        yield from _placed(TASKS, feature.tasks.findings)
+        yield from placed(TASKS, feature.tasks.findings)
     for path, reading in feature.packages.items():
-        yield from _placed(path, reading.findings)
+        yield from placed(path, reading.findings)
 
 
 def _is_foreign(tasks: TaskList, feature: FeatureDocuments) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -18,6 +18,20 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     line: int
     code: str
     message: str
+
+
+class Placed(msgspec.Struct, frozen=True, order=True):
+    """A finding with the document that it is in."""
+
+    path: str
+    line: int
+    code: str
+    message: str
+
+
+def placed(path: str, findings: Iterable[Finding]) -> Iterator[Placed]:
+    """These findings, in this document."""
+    return (Placed(path, found.line, found.code, found.message) for found in findings)
 
 
 def shown(text: str, at_most: int = SHOWN_AT_MOST) -> str:

@@ -21,50 +21,27 @@ _DISCOVER = ("Start a new feature", "Review discovery report", UTILITY_AFTER)
 DISCOVER = "discover"
 EVENTS = ("workflow-initialized", "gate-passed", "gate-failed", "blocker", "workflow-completed", "workflow-cancelled")
 
-# "Review {noun} artifacts" after a gate.
-_PHASE_NOUNS = {
-    "00-quick-scan": "quick scan",
-    "01-requirements": "requirements",
-    "02-impact-analysis": "impact analysis",
-    "02-tracing": "trace analysis",
-    "03-architecture": "architecture",
-    "04-design": "design",
-    "05-test-strategy": "test strategy",
-    "06-implementation": "implementation",
-    "07-testing": "integration test",
-    "08-code-review": "code review",
-    "09-validation": "security validation",
-    "10-cicd": "CI/CD pipeline",
-    "11-local-testing": "local testing",
-    "12-remote-build": "remote build",
-    "13-test-deploy": "staging deployment",
-    "14-production": "release",
-    "15-operations": "operations",
-    "16-upgrade-plan": "upgrade plan",
-    "16-upgrade-execute": "upgrade execution",
-}
-
-# [2] of a phase agent's own block.
-_OWN_REVIEWS = {
-    "00-quick-scan": "Review scope estimate",
-    "01-requirements": "Review requirements documents",
-    "02-impact-analysis": "Review impact analysis report",
-    "02-tracing": "Review trace analysis report",
-    "03-architecture": "Review architecture and ADRs",
-    "04-design": "Review design specifications",
-    "05-test-strategy": "Review test strategy and test cases",
-    "06-implementation": "Review implementation and test results",
-    "07-testing": "Review integration test report",
-    "08-code-review": "Review code review report",
-    "09-validation": "Review security scan results",
-    "10-cicd": "Review pipeline configuration",
-    "11-local-testing": "Review build and health check results",
-    "12-remote-build": "Review remote deployment status",
-    "13-test-deploy": "Review staging deployment logs",
-    "14-production": "Review release notes",
-    "15-operations": "Review monitoring configuration",
-    "16-upgrade-plan": "Review upgrade analysis and migration plan",
-    "16-upgrade-execute": "Review upgrade execution log",
+# "Review {the first} artifacts" after a gate; "Review {the second}" as [2] of a phase agent's own block.
+_REVIEWED = {
+    "00-quick-scan": ("quick scan", "scope estimate"),
+    "01-requirements": ("requirements", "requirements documents"),
+    "02-impact-analysis": ("impact analysis", "impact analysis report"),
+    "02-tracing": ("trace analysis", "trace analysis report"),
+    "03-architecture": ("architecture", "architecture and ADRs"),
+    "04-design": ("design", "design specifications"),
+    "05-test-strategy": ("test strategy", "test strategy and test cases"),
+    "06-implementation": ("implementation", "implementation and test results"),
+    "07-testing": ("integration test", "integration test report"),
+    "08-code-review": ("code review", "code review report"),
+    "09-validation": ("security validation", "security scan results"),
+    "10-cicd": ("CI/CD pipeline", "pipeline configuration"),
+    "11-local-testing": ("local testing", "build and health check results"),
+    "12-remote-build": ("remote build", "remote deployment status"),
+    "13-test-deploy": ("staging deployment", "staging deployment logs"),
+    "14-production": ("release", "release notes"),
+    "15-operations": ("operations", "monitoring configuration"),
+    "16-upgrade-plan": ("upgrade plan", "upgrade analysis and migration plan"),
+    "16-upgrade-execute": ("upgrade execution", "upgrade execution log"),
 }
 
 
@@ -164,8 +141,8 @@ def _items_of_agent(workflow: _Workflow | None, phase: str | None) -> tuple[str,
 
 def own_review(key: str) -> str:
     """[2] of a phase agent's own block."""
-    return _OWN_REVIEWS.get(key, f"Review {_phase_noun(key)} artifacts")
+    return f"Review {_REVIEWED[key][1] if key in _REVIEWED else f'{_phase_noun(key)} artifacts'}"
 
 
 def _phase_noun(key: str) -> str:
-    return _PHASE_NOUNS.get(key) or split_key(key)[1].replace("-", " ").strip() or key
+    return _REVIEWED.get(key, ("",))[0] or split_key(key)[1].replace("-", " ").strip() or key

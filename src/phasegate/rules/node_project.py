@@ -157,7 +157,8 @@ def _setups(
     yield SetupCandidate(f"{aside}{manager.loose}{quiet}{builds}", reason)
     test = _test(about, scripts, "npm") if manager.name != "npm" else None
     if _items(about.get("devDependencies")):
-        yield SetupCandidate(_WITHOUT_WHAT_IS_GONE, "npm, without those devDependencies that cannot be had", test)
+        why = "npm, without those devDependencies that cannot be had"
+        yield SetupCandidate(_WITHOUT_WHAT_IS_GONE, why, test.run if test else "")
 
 
 def _own_build(scripts: Mapping[str, str], manager: str) -> str:

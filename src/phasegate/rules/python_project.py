@@ -182,10 +182,10 @@ def _own_requirements(files: ProjectFiles) -> bool:
     )
 
 
-def _from_sources(kit: _Kit) -> FoundCommand:
+def _from_sources(kit: _Kit) -> str:
     """The test command for a project that is not installed: its sources are found in src/."""
     has_src = any(path.startswith("src/") for path in kit.files.paths)
-    return FoundCommand(f"PYTHONPATH=src {kit.test.run}", kit.test.why) if has_src else kit.test
+    return f"PYTHONPATH=src {kit.test.run}" if has_src else kit.test.run
 
 
 def _locks(kit: _Kit) -> Iterator[SetupCandidate]:
@@ -336,7 +336,7 @@ def _candidate(kit: _Kit, run: str, why: str, brought: Iterable[str] = ()) -> Se
         words = " ".join(quoted(one) for one in dict.fromkeys(wanted))
         install = _install_beside(kit, run)
         run = f"{run} && ({install} {words} || echo 'not installed: '{words})"
-    test = None if kit.is_installable else _from_sources(kit)
+    test = "" if kit.is_installable else _from_sources(kit)
     return SetupCandidate(run, why, test, kit.builds)
 
 

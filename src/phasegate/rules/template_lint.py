@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from phasegate.rules.answer_words import ALLOWED, TaskStatus, Verdict
+from phasegate.rules.finding import Finding
 from phasegate.rules.template import VARIABLES, AgentPhase
 
 SECTIONS = ("Identity & Role", "Core Principles", "Workflow Context")
@@ -23,29 +23,21 @@ _BRACES = re.compile(r"\{\{([^{}\n]*)\}\}")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
-class TemplateFinding(NamedTuple):
-    """One thing that a template lacks or should not have. A lack is reported at line 1."""
-
-    line: int
-    code: str
-    message: str
-
-
-def lint(phase: AgentPhase, template: str) -> list[TemplateFinding]:
+def lint(phase: AgentPhase, template: str) -> list[Finding]:
     """Everything that is wrong with a template, in the order of its lines."""
     found = [*_sections(template), *_placeholders(phase, template), *_markers(phase, template)]
     if "<thought>" not in template:
-        found.append(TemplateFinding(1, "no-thought", "say that reasoning goes into <thought>, which is removed"))
-    return sorted(found, key=lambda finding: finding.line)
+        found.append(Finding(1, "no-thought", "say that reasoning goes into <thought>, which is removed"))
+    return sorted(found, key=lambda finding: finding.line)  # a lack is reported at line 1
 
 
-def _sections(template: str) -> Iterator[TemplateFinding]:
+def _sections(template: str) -> Iterator[Finding]:
     if "```" not in template and "~~~" not in template and all(f"\n## {section}\n" in template for section in SECTIONS):
         return  # the usual case, at a tenth of the time
     titles = set(_titles(template.split("\n")))
     for section in SECTIONS:
         if section.casefold() not in titles:
-            yield TemplateFinding(1, "missing-section", f"there is no heading '{section}'")
+            yield Finding(1, "missing-section", f"there is no heading '{section}'")
 
 
 def _titles(lines: Sequence[str]) -> Iterator[str]:
@@ -59,16 +51,16 @@ def _titles(lines: Sequence[str]) -> Iterator[str]:
             yield line.strip(" #\t\r").casefold()
 
 
-def _placeholders(phase: AgentPhase, template: str) -> Iterator[TemplateFinding]:
+def _placeholders(phase: AgentPhase, template: str) -> Iterator[Finding]:
     seen: set[str] = set()
     for match in _BRACES.finditer(template):
         name = match[1]
         seen.add(name)
         if name not in VARIABLES:
-            yield TemplateFinding(_line_of(template, match.start()), *_unknown(name))
+            yield Finding(_line_of(template, match.start()), *_unknown(name))
     for name in MANDATORY_VARIABLES[phase]:
         if name not in seen:
-            yield TemplateFinding(1, "missing-placeholder", f"there is no {{{{{name}}}}}")
+            yield Finding(1, "missing-placeholder", f"there is no {{{{{name}}}}}")
 
 
 def _unknown(name: str) -> tuple[str, str]:
@@ -77,24 +69,24 @@ def _unknown(name: str) -> tuple[str, str]:
     return "malformed-placeholder", f"{{{{{name}}}}} is never filled; a placeholder is upper case without blanks"
 
 
-def _markers(phase: AgentPhase, template: str) -> Iterator[TemplateFinding]:
+def _markers(phase: AgentPhase, template: str) -> Iterator[Finding]:
     for verdict in Verdict:
         if verdict in ALLOWED[phase]:
             if f"<review>{verdict}</review>" not in template:
-                yield TemplateFinding(1, "missing-marker", f"<review>{verdict}</review> is not asked for")
+                yield Finding(1, "missing-marker", f"<review>{verdict}</review> is not asked for")
         elif verdict in template and (match := _VERDICT_WORD[verdict].search(template)):
             line = _line_of(template, match.start())
-            yield TemplateFinding(line, "foreign-verdict", f"{verdict} is not an answer of the phase {phase}")
+            yield Finding(line, "foreign-verdict", f"{verdict} is not an answer of the phase {phase}")
     if phase is AgentPhase.IMPLEMENT:
         yield from _task_markers(template)
 
 
-def _task_markers(template: str) -> Iterator[TemplateFinding]:
+def _task_markers(template: str) -> Iterator[Finding]:
     if (at := template.find("<review")) >= 0:
-        yield TemplateFinding(_line_of(template, at), "foreign-verdict", "an implementer gives no verdict: no <review>")
+        yield Finding(_line_of(template, at), "foreign-verdict", "an implementer gives no verdict: no <review>")
     for status in TaskStatus:
         if '<task_status id="' not in template or f">{status}</task_status>" not in template:
-            yield TemplateFinding(1, "missing-marker", f'<task_status id="X.Y">{status}</task_status> is not asked for')
+            yield Finding(1, "missing-marker", f'<task_status id="X.Y">{status}</task_status> is not asked for')
 
 
 def _line_of(text: str, offset: int) -> int:

@@ -8,28 +8,18 @@ from typing import NamedTuple
 
 import msgspec
 
+from phasegate.rules.commits import Commit
 from phasegate.rules.spec_annotations import Requirement
 from phasegate.rules.work_package import WorkPackage
 
 STEPS = ("package", "commit", "test")
 
 
-class TracedCommit(NamedTuple):
-    """A commit of a package."""
-
-    id: str
-    message: str
-
-    @property
-    def subject(self) -> str:
-        return self.message.partition("\n")[0]
-
-
 class TracedWork(NamedTuple):
     """A package and what there is of its work: its commits, and the texts of its tests, by path."""
 
     package: WorkPackage
-    commits: tuple[TracedCommit, ...]
+    commits: tuple[Commit, ...]
     tests: Mapping[str, str]
 
 
@@ -75,7 +65,7 @@ def trace(requirements: Sequence[Requirement], works: Sequence[TracedWork]) -> t
 def _traced(
     requirement: Requirement,
     works: Sequence[TracedWork],
-    commits: Iterable[tuple[WorkPackage, TracedCommit, frozenset[str]]],
+    commits: Iterable[tuple[WorkPackage, Commit, frozenset[str]]],
     tests: Iterable[tuple[WorkPackage, str, frozenset[str]]],
 ) -> Traced:
     id_ = requirement.id

@@ -7,6 +7,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from phasegate.rules.hidden import shown_name
 from phasegate.rules.tokens import estimate_tokens
 
@@ -16,7 +18,7 @@ _LAST = "\U0010ffff"  # sorts behind every other character
 _MISSES = 20  # folders that do not fit, until no other is tried
 
 
-class FoldPhrases(NamedTuple):
+class FoldPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How what is folded is counted: files alone, or files in folders."""
 
     files: str

@@ -143,8 +143,7 @@ def drop_branch(repository: Repository, branch: str, target: str, merged: str = 
     needed = tip != merged and (into is None or not is_ancestor(repository, tip, into))
     if needed or checkout_on(repository, BRANCHES + branch) is not None:
         return False
-    with repository_lock(repository) as lock:
-        return move_refs(repository, lock, [Move(BRANCHES + branch, tip, None)], f"remove {branch}") is None
+    return _remove_branch(repository, branch, tip)
 
 
 def take_attempt(repository: Repository, attempt: Assignment, package: Assignment) -> None:
@@ -178,9 +177,9 @@ def set_attempt_aside(
     return max(refs, key=lambda ref: int(ref.rpartition("/")[2]), default=""), unsaved
 
 
-def _remove_branch(repository: Repository, branch: str, tip: str) -> None:
+def _remove_branch(repository: Repository, branch: str, tip: str) -> bool:
     with repository_lock(repository) as lock:
-        move_refs(repository, lock, [Move(BRANCHES + branch, tip, None)], f"remove {branch}")
+        return move_refs(repository, lock, [Move(BRANCHES + branch, tip, None)], f"remove {branch}") is None
 
 
 def _saved(checkout: Checkout, signature: Signature, lent: LentValues) -> Saved | Unsaved | None:

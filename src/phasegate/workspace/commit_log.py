@@ -5,29 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from phasegate.git import git
+from phasegate.rules.commits import Commit
 from phasegate.workspace.refs import BRANCHES, KEPT
 from phasegate.workspace.remembered import git_about
 from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.tree_diff import RAW, tree_entries
 
 LARGEST_DIFF_BYTES = 4_000_000
+_LISTING = ("-z", "--reverse", "--format=%H%x0a%B")
 
 
-class Logged(NamedTuple):
-    """A commit and its message."""
-
-    id: str
-    message: str
-
-
-def commits_between(repository: Repository, old: str, new: str) -> list[Logged]:
+def commits_between(repository: Repository, old: str, new: str) -> list[Commit]:
     """The commits that `new` has and `old` has not, oldest first."""
-    shown = git_about(repository.place(), "log", "-z", "--reverse", "--format=%H%x0a%B", f"{old}..{new}").stdout
+    return _listed(git_about(repository.place(), "log", *_LISTING, f"{old}..{new}").stdout)
+
+
+def _listed(shown: bytes) -> list[Commit]:
     entries = [entry.partition("\n") for entry in shown.decode(errors="replace").split("\0") if entry.strip()]
-    return [Logged(commit, message.strip()) for commit, _, message in entries]
+    return [Commit(commit, message.strip()) for commit, _, message in entries]
 
 
 def diff_text(repository: Repository, old: str, new: str) -> str:
@@ -59,12 +56,10 @@ def paths_changed(repository: Repository, commits: Sequence[str]) -> dict[str, s
     return found
 
 
-def commits_naming(repository: Repository, words: str, tip: str, since: str | None) -> list[Logged]:
+def commits_naming(repository: Repository, words: str, tip: str, since: str | None) -> list[Commit]:
     """The commits of a tip, since another commit or all, whose message holds these words, oldest first."""
-    options = ("--reverse", "--fixed-strings", f"--grep={words}", "--format=%H%x0a%B")
-    shown = git(repository.place(), "log", "-z", *options, tip, *([f"^{since}"] if since else []), "--").stdout
-    entries = [entry.partition("\n") for entry in shown.decode(errors="replace").split("\0") if entry.strip()]
-    return [Logged(commit, message.strip()) for commit, _, message in entries]
+    options = (*_LISTING, "--fixed-strings", f"--grep={words}")
+    return _listed(git(repository.place(), "log", *options, tip, *([f"^{since}"] if since else []), "--").stdout)
 
 
 @lru_cache(maxsize=64)

@@ -10,23 +10,29 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from phasegate.errors import StateConflict
 from phasegate.git import GitFailed
-from phasegate.workspace.agent_git_reader import copy_objects
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation
-from phasegate.workspace.checkout import Checkout, Record, find_checkout, opened_root, records_folder, write_record
-from phasegate.workspace.disk import LimitReached, Limits, content_as_seen
+from phasegate.workspace.checkout import Checkout, Record, find_checkout, records_folder, write_record
+from phasegate.workspace.disk import LimitReached, Limits
 from phasegate.workspace.history import AgentCommit
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits, write_merge
-from phasegate.workspace.path_states import TAKEN_MODES, States, can_be_taken, presentable, remaining, versions
+from phasegate.workspace.path_states import (
+    States,
+    can_be_taken,
+    committed_blobs,
+    contents_seen,
+    presentable,
+    remaining,
+    versions,
+)
 from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import BRANCHES, RefMoved, advance_branch
-from phasegate.workspace.repository import is_ancestor, read_blobs, read_refs, temporary_folder
+from phasegate.workspace.repository import is_ancestor, read_refs
 from phasegate.workspace.repository_locks import RepositoryLock, checkout_lock, repository_lock
 from phasegate.workspace.tree_diff import differences, tree_of
 
@@ -71,7 +77,8 @@ def harvest(
             raise StateConflict(f"{checkout.folder} was replaced meanwhile", "dispatch again")
         current = _settled(current)
         commits, committed, note = _replayable(current, seen, allowed, limits)
-        _store(current, seen, allowed, committed)
+        on_disk = (content for _, content in contents_seen(current, seen, filter(allowed, seen.versions)))
+        write_blobs(checkout.repository, chain(committed, on_disk))
         with repository_lock(checkout.repository) as lock:
             return _Work(current, seen, allowed, committer, title).join(lock, commits, note)
 
@@ -92,44 +99,22 @@ def _noted(record: Record, checkout: Checkout, tip: str, taken: str) -> Record:
     return record
 
 
-def _store(
-    checkout: Checkout, seen: Observation, allowed: Callable[[str], bool], committed: Mapping[str, bytes]
-) -> None:
-    """Store what was committed, and the files that were seen. One that is another now was written to after that."""
-    found = {path: one for path, one in seen.versions.items() if one is not None and can_be_taken(one)}
-    hash_name = checkout.repository.hash_name
-    with opened_root(checkout.record) as root:
-        on_disk = (content_as_seen(root, path, one, hash_name) for path, one in found.items() if allowed(path))
-        write_blobs(checkout.repository, chain(committed.values(), on_disk))
-
-
 def _replayable(
     checkout: Checkout, seen: Observation, allowed: Callable[[str], bool], limits: Limits
-) -> tuple[list[AgentCommit], Mapping[str, bytes], str]:
+) -> tuple[list[AgentCommit], list[bytes], str]:
     """The agent's commits that can be taken over one by one, with the contents of blobs; or why there are none."""
     record, history = checkout.record, seen.history
     if not history.linear or record.joins is not None:
-        return [], {}, history.note or "a conflict was solved: one commit has it all"
+        return [], [], history.note or "a conflict was solved: one commit has it all"
     ids = [record.start, *(commit.id for commit in history.commits)]
     if (record.taken or record.start) not in ids:
-        return [], {}, "the agent rewrote commits that were taken over before"
+        return [], [], "the agent rewrote commits that were taken over before"
     commits = list(history.commits[ids.index(record.taken or record.start) :])
     try:
-        return commits, _committed(checkout, commits, allowed, limits), ""
+        blobs = committed_blobs(checkout, commits, allowed, limits)
+        return commits, [content for _, content in blobs.values()], ""
     except (GitFailed, LimitReached, StateConflict) as error:
-        return [], {}, f"the agent's history cannot be read: {error}"
-
-
-def _committed(
-    checkout: Checkout, commits: list[AgentCommit], allowed: Callable[[str], bool], limits: Limits
-) -> Mapping[str, bytes]:
-    changes = [change for commit in commits for change in commit.changes if allowed(change.path)]
-    ids = {change.new.object_id for change in changes if change.new is not None and change.new.mode in TAKEN_MODES}
-    if not ids:
-        return {}
-    with opened_root(checkout.record) as root, temporary_folder(checkout.repository) as room:
-        place = copy_objects(root, checkout.repository, Path(room / "objects"), limits)
-        return read_blobs(place, ids)
+        return [], [], f"the agent's history cannot be read: {error}"
 
 
 class _Work:

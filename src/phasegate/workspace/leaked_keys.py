@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from phasegate.errors import StateConflict
 from phasegate.git import GitFailed
 from phasegate.rules.lent_values import LentValues
 from phasegate.rules.visible_text import visible
-from phasegate.workspace.agent_git_reader import copy_objects
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation
-from phasegate.workspace.checkout import Checkout, opened_root
-from phasegate.workspace.disk import LimitReached, content_as_seen
+from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.disk import LimitReached
 from phasegate.workspace.history import AgentCommit
-from phasegate.workspace.path_states import TAKEN_MODES, can_be_taken
-from phasegate.workspace.repository import read_blobs, temporary_folder
+from phasegate.workspace.path_states import committed_blobs, contents_seen
 
 
 def leaks(checkout: Checkout, seen: Observation, allowed: Callable[[str], bool], lent: LentValues) -> Iterator[str]:
@@ -30,31 +28,17 @@ def leaks(checkout: Checkout, seen: Observation, allowed: Callable[[str], bool],
         said = f"{commit.message}\n{commit.author.who.name}\n{commit.author.who.email}"
         if lent.are_in(said.encode("utf-8", "surrogateescape")):
             yield f"the message or the author of commit {commit.id[:10]}"
-    for path, content in (*_on_disk(checkout, seen, allowed), *_in_commits(checkout, commits, allowed)):
+    on_disk = contents_seen(checkout, seen, filter(allowed, seen.versions))
+    for path, content in chain(on_disk, _in_commits(checkout, commits, allowed)):
         if lent.are_in(content):
             yield visible(lent.hidden_in(path))
 
 
-def _on_disk(checkout: Checkout, seen: Observation, allowed: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    hash_name = checkout.repository.hash_name
-    with opened_root(checkout.record) as root:
-        for path, found in seen.versions.items():
-            if found is not None and can_be_taken(found) and allowed(path):
-                yield path, content_as_seen(root, path, found, hash_name)
-
-
 def _in_commits(
     checkout: Checkout, commits: tuple[AgentCommit, ...], allowed: Callable[[str], bool]
-) -> Iterator[tuple[str, bytes]]:
+) -> Iterable[tuple[str, bytes]]:
     """What cannot be read from the agent's history is not taken over either."""
-    changes = [change for commit in commits for change in commit.changes if allowed(change.path)]
-    paths = {one.new.object_id: one.path for one in changes if one.new is not None and one.new.mode in TAKEN_MODES}
-    if not paths:
-        return
-    with opened_root(checkout.record) as root, temporary_folder(checkout.repository) as room:
-        try:
-            place = copy_objects(root, checkout.repository, Path(room / "objects"), DEFAULT_LIMITS)
-            blobs = read_blobs(place, paths)
-        except (GitFailed, LimitReached, StateConflict):
-            return
-        yield from ((paths[one], content) for one, content in blobs.items())
+    try:
+        return committed_blobs(checkout, commits, allowed, DEFAULT_LIMITS).values()
+    except (GitFailed, LimitReached, StateConflict):
+        return ()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from phasegate.workspace.agent_git_reader import copy_objects
 from phasegate.workspace.changes import Observation
-from phasegate.workspace.checkout import Record
-from phasegate.workspace.disk import Found
+from phasegate.workspace.checkout import Checkout, Record, opened_root
+from phasegate.workspace.disk import Found, Limits, content_as_seen
+from phasegate.workspace.history import AgentCommit
 from phasegate.workspace.index_file import Snapshot
 from phasegate.workspace.objects import Version
-from phasegate.workspace.repository import Repository
+from phasegate.workspace.repository import Repository, read_blobs, temporary_folder
 from phasegate.workspace.tree_diff import differences
 
 TAKEN_MODES = frozenset(("100644", "100755", "120000"))
@@ -56,6 +58,28 @@ def versions(changes: Iterable[tuple[str, Version | None, Version | None]]) -> d
 
 def can_be_taken(found: Found | None) -> bool:
     return found is None or (found.mode in TAKEN_MODES and bool(found.object_id))
+
+
+def contents_seen(checkout: Checkout, seen: Observation, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """What lies at these paths, as far as it can be taken over. One that is not as it was seen is refused."""
+    with opened_root(checkout.record) as root:
+        for path in paths:
+            found = seen.versions[path]
+            if found is not None and can_be_taken(found):
+                yield path, content_as_seen(root, path, found, checkout.repository.hash_name)
+
+
+def committed_blobs(
+    checkout: Checkout, commits: Iterable[AgentCommit], allowed: Callable[[str], bool], limits: Limits
+) -> dict[str, tuple[str, bytes]]:
+    """What commits of an agent hold at allowed paths: a path and a content for each blob, by its id."""
+    changes = [change for commit in commits for change in commit.changes if allowed(change.path)]
+    paths = {one.new.object_id: one.path for one in changes if one.new is not None and one.new.mode in TAKEN_MODES}
+    if not paths:
+        return {}
+    with opened_root(checkout.record) as root, temporary_folder(checkout.repository) as room:
+        place = copy_objects(root, checkout.repository, room / "objects", limits)
+        return {blob: (paths[blob], content) for blob, content in read_blobs(place, paths).items()}
 
 
 def remaining(

@@ -20,7 +20,7 @@ from phasegate.rules.repo_path import ancestors
 from phasegate.workspace.disk import Limits, look
 from phasegate.workspace.move_log import Move, note_moves
 from phasegate.workspace.objects import Version
-from phasegate.workspace.repository import Repository, temporary_folder
+from phasegate.workspace.repository import Repository, git_dir_in, temporary_folder
 from phasegate.workspace.repository_locks import RepositoryLock
 from phasegate.workspace.tree_diff import Difference, differences, parse_raw
 
@@ -61,7 +61,7 @@ def checkout_on(repository: Repository, ref: str) -> PersonCheckout | Obstacle |
     for record in os.fsdecode(said).split("\0\0"):
         lines = record.strip("\0").split("\0")
         folder = Path(lines[0].removeprefix("worktree "))
-        git_dir = _git_dir_of(folder)
+        git_dir = git_dir_in(folder)
         if git_dir is None or "bare" in lines:
             continue
         if f"branch {ref}" in lines:
@@ -69,17 +69,6 @@ def checkout_on(repository: Repository, ref: str) -> PersonCheckout | Obstacle |
         if _rebases(git_dir, ref):
             return Obstacle(folder, f"a rebase of {ref.removeprefix('refs/heads/')} is under way")
     return None
-
-
-def _git_dir_of(folder: Path) -> Path | None:
-    link = folder / ".git"
-    if link.is_dir():
-        return link
-    try:
-        target = link.read_text().strip().removeprefix("gitdir: ")
-    except OSError:
-        return None
-    return folder / target
 
 
 def _rebases(git_dir: Path, ref: str) -> bool:

@@ -9,11 +9,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple
 
-from phasegate.errors import ConfigError, StateConflict
+from phasegate.cage.environment import safe_path
+from phasegate.cage.run import run
+from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.files.durable import make_folder, sync_folders, sync_tree
-from phasegate.git import GitFailed, Identity, Place, ask_as_the_person, git
+from phasegate.git import GitFailed, Identity, Place, ask_as_the_person, git, git_program
 from phasegate.workspace.remembered import git_about
 
 NOBODY = Identity("Phasegate", "phasegate@localhost")
@@ -68,6 +71,18 @@ def open_repository(folder: Path) -> Repository:
     if not all(line.isprintable() for line in lines):
         raise ConfigError(f"{folder!a}: its path is not plain text", "agents are told it: move the repository")
     return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])
+
+
+def git_dir_in(folder: Path) -> Path | None:
+    """Where the `.git` of a folder leads; None if it leads nowhere."""
+    link = folder / ".git"
+    if link.is_dir():
+        return link
+    try:
+        text = link.read_text(encoding="utf-8", errors="surrogateescape").strip()
+    except OSError:
+        return None
+    return (folder / text.removeprefix("gitdir: ")).resolve() if text.startswith("gitdir: ") else None
 
 
 def person_at_work(repository: Repository) -> Identity:
@@ -183,3 +198,32 @@ def read_blobs(place: Place, wanted: Iterable[str]) -> Mapping[str, bytes]:
         found[object_id] = stream[end + 1 : at]
         at += 1
     return found
+
+
+TIMEOUT_S = 120
+# Nothing that the repository or the person configured is run or changes the answer.
+_SETTINGS = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.excludesFile=/dev/null", "core.quotePath=false")
+_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+
+
+def list_files(root: Path) -> list[str]:
+    """The tracked files and those that are neither tracked nor ignored; none outside a repository."""
+    settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+    command = [
+        git_program(),
+        *settings,
+        "ls-files",
+        "-z",
+        "--deduplicate",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
+    environment = {"PATH": safe_path(os.environ.get("PATH", "")), **_ENVIRONMENT}
+    with TemporaryFile() as listed:  # a pipe of many small reads would cost as much as all of the tree (measured)
+        done = run(command, cwd=root, env=environment, timeout_s=TIMEOUT_S, stdout_to=listed.fileno())
+        if done.timed_out:
+            raise EnvironmentUnavailable(f"git took more than {TIMEOUT_S} s to list the files of {root}")
+        listed.seek(0)
+        paths = listed.read() if done.ok else b""
+    return paths.decode("utf-8", "surrogateescape").split("\0")[:-1]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
 from phasegate.errors import StateConflict
 from phasegate.rules.lent_values import LEFT_OUT, NOTHING_LENT, LentValues
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation, TooMuch, observe
-from phasegate.workspace.checkout import Checkout, opened_root
-from phasegate.workspace.disk import Found, Limits, content_as_seen
+from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.disk import Found, Limits
 from phasegate.workspace.move_log import Move
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits
-from phasegate.workspace.path_states import can_be_taken, versions
+from phasegate.workspace.path_states import can_be_taken, contents_seen, versions
 from phasegate.workspace.refs import BRANCHES, SAVED, move_refs
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import repository_lock
@@ -79,14 +78,6 @@ def _on_disk(seen: Observation) -> dict[str, Version | None]:
     return {path: None if found is None else Version(found.mode, found.object_id) for path, found in usable}
 
 
-def _contents(checkout: Checkout, seen: Observation, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    with opened_root(checkout.record) as root:
-        for path in paths:
-            found = seen.versions[path]
-            if found is not None:
-                yield path, content_as_seen(root, path, found, checkout.repository.hash_name)
-
-
 def _kept(
     checkout: Checkout, seen: Observation, on_disk: dict[str, Version | None], lent: LentValues
 ) -> dict[str, Version | None]:
@@ -97,7 +88,7 @@ def _kept(
     note = Version(
         "100644", hashlib.new(checkout.repository.hash_name, b"blob %d\0%s" % (len(_NOTE), _NOTE)).hexdigest()
     )
-    leaking = [path for path, content in _contents(checkout, seen, named) if lent.are_in(content)]
+    leaking = [path for path, content in contents_seen(checkout, seen, named) if lent.are_in(content)]
     return {**named, **dict.fromkeys(leaking, note)}
 
 
@@ -110,7 +101,7 @@ def _commit(
 ) -> str:
     """A commit of the whole state upon the start. The branch is a second parent: it may be moved back after this."""
     as_seen = [path for path, one in _on_disk(seen).items() if one is not None and kept.get(path) == one]
-    write_blobs(checkout.repository, chain([_NOTE], (content for _, content in _contents(checkout, seen, as_seen))))
+    write_blobs(checkout.repository, chain([_NOTE], (content for _, content in contents_seen(checkout, seen, as_seen))))
     parents = (checkout.start,) if head == checkout.start else (checkout.start, head)
     message = f"Saved work of {checkout.assignment.name}"
     plan = NewCommit(parents, signature, signature, message, kept)

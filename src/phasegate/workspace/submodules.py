@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.git import GitFailed, Place, git
-from phasegate.workspace.repository import Repository, read_blobs, temporary_folder
+from phasegate.workspace.repository import Repository, git_dir_in, read_blobs, temporary_folder
 from phasegate.workspace.tree_diff import tree_entries
 
 _LFS = b"filter=lfs"
@@ -70,21 +70,10 @@ def _read(entry: bytes) -> tuple[str, str]:
 
 def _found(root: Path, git_dir: Path, path: str, commit: str) -> Submodule:
     """Where the person's git keeps a submodule: as its own folder says, or by its usual name."""
-    for candidate in (_git_dir_in(root / path), git_dir / "modules" / path):
+    for candidate in (git_dir_in(root / path), git_dir / "modules" / path):
         if candidate is not None and (candidate / "objects").is_dir() and _has(candidate, commit):
             return Submodule(path, commit, candidate)
     return Submodule(path, commit, None)
-
-
-def _git_dir_in(folder: Path) -> Path | None:
-    link = folder / ".git"
-    if link.is_dir():
-        return link
-    try:
-        text = link.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return None
-    return (folder / text.removeprefix("gitdir: ")).resolve() if text.startswith("gitdir: ") else None
 
 
 def _has(git_dir: Path, commit: str) -> bool:

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from phasegate.agents.acp_events import Order
-from phasegate.agents.port import Ending, EventKind, FinishedRun, Usage
-from phasegate.agents.table import harness_of
+from phasegate.agents.port import Ending, EventKind, FinishedRun, Usage, harness_of
 from phasegate.rules.scope import Scope
 from support.acp_runs import AGENT, acp_launch, acp_task, agent_command, run_agent
 from support.agents import carry_out, reported

@@ -21,8 +21,8 @@ from phasegate.agents.port import (
     EventKind,
     FinishedRun,
     Usage,
+    harness_of,
 )
-from phasegate.agents.table import harness_of
 from phasegate.rules.harnesses import ROWS
 from support.agent_streams import FOLDER, NOW_S, PROGRAMS, REPOSITORY, recorded
 from support.agents import Mute, read

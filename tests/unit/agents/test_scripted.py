@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 from phasegate.agents.envelope import Share
-from phasegate.agents.port import AgentConfig, AgentReport, Ending, FinishedRun
+from phasegate.agents.port import AgentConfig, AgentReport, Ending, FinishedRun, harness_of
 from phasegate.agents.scenario import load_scenario
-from phasegate.agents.table import harness_of
 from phasegate.errors import ConfigError
 from support.agents import carry_out
 from support.agents import reported as reported_by

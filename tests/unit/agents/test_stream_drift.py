@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from phasegate.agents.port import AgentConfig, AgentReport, AgentTask, Ending, FinishedRun, Usage
-from phasegate.agents.table import harness_of
+from phasegate.agents.port import AgentConfig, AgentReport, AgentTask, Ending, FinishedRun, Usage, harness_of
 from phasegate.rules.harnesses import ROWS
 from support.agent_streams import FOLDER, PROGRAMS, REPOSITORY, recorded
 from support.agents import read

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.agents.version import ask_version
-from phasegate.cage.level import Level
 from phasegate.cage.probe import choose, holding
+from phasegate.cage.request import Level
 from phasegate.rules.harnesses import KNOWN
 
 MANIFEST = Path(__file__).parents[2] / "agents/package.json"

@@ -13,8 +13,7 @@ import pytest
 
 from phasegate.cage.bounded_output import Stream
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
-from phasegate.cage.request import Request
+from phasegate.cage.request import Level, Request
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from support.caged import ALL_LEVELS, Room, make_room
 
@@ -155,7 +154,6 @@ def test_both_streams_are_logged_up_to_a_cap(room: Room, level: Level) -> None:
     request = room.program(("sh", "-c", "printf 0123456789; printf abc >&2"), level)
     outcome = Job(request._replace(stdout_log=out, stderr_log=err, log_bytes=5)).run()
     assert (out.read_bytes(), err.read_bytes()) == (b"01234", b"abc")
-    assert (outcome.stdout.log_cut, outcome.stderr.log_cut) == (True, False)
     assert outcome.stdout.data == b"0123456789"
 
 

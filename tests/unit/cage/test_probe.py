@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.cage import probe as probing
-from phasegate.cage.level import Level
 from phasegate.cage.probe import Holding, choose, holding
+from phasegate.cage.request import Level
 from phasegate.errors import EnvironmentUnavailable
 
 
@@ -70,7 +70,7 @@ def test_a_machine_without_bubblewrap_says_so(tmp_path: Path) -> None:
 def probed(path: str, home: Path) -> list[str]:
     """What a new process with this PATH says about each level."""
     code = """if True:
-        from phasegate.cage.level import Level
+        from phasegate.cage.request import Level
         from phasegate.cage.probe import holding
         for found in map(holding, Level):
             print(found.level, found.holds, found.why_not)

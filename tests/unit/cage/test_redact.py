@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from phasegate.cage.bounded_output import Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
 from phasegate.cage.redact import MARK, Redactor
-from phasegate.cage.request import Request
+from phasegate.cage.request import Level, Request
 from phasegate.rules.lent_values import SHORTEST
 
 KEY = b"canary-key-0123456789"

@@ -11,7 +11,7 @@ import pytest
 from phasegate.cage import reach
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job
-from phasegate.cage.level import Level
+from phasegate.cage.request import Level
 from phasegate.errors import ConfigError
 from support.caged import SANDBOXED, Room, make_room
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.checks.claims import Facts, FalseClaim, false_claims
-from phasegate.checks.commits import Commit
 from phasegate.checks.evidence import Check, Evidence, Outcome
+from phasegate.rules.commits import Commit
 from phasegate.rules.result import Artifacts, ReportedCommit, Response
 from support.checkout import commit, git, repository, write
 
@@ -57,9 +57,9 @@ def facts(tmp_path: Path, evidence: Evidence = LINTED) -> Facts:
 def test_true_claims_are_not_called_false(tmp_path: Path) -> None:
     known = facts(tmp_path)
     real = known.commits[0]
-    shortened = Commit(f"{real.sha[:12]}...", "WP01: Add")
+    shortened = Commit(f"{real.id[:12]}...", "WP01: Add")
     response = claimed(
-        commits=(real, shortened, Commit(real.sha, "")),
+        commits=(real, shortened, Commit(real.id, "")),
         files_created=("new.py", "folder/x.py"),
         lint_status="passed",
         duration_s=90,
@@ -86,7 +86,7 @@ def test_commits_that_are_not_after_the_base_are_false_claims(tmp_path: Path) ->
 @pytest.mark.demand("D7.f")
 def test_another_message_is_a_false_claim(tmp_path: Path) -> None:
     known = facts(tmp_path)
-    found = false_claims(claimed(commits=(Commit(known.commits[0].sha, "WP01: All tests pass"),)), known)
+    found = false_claims(claimed(commits=(Commit(known.commits[0].id, "WP01: All tests pass"),)), known)
     assert "WP01: Add" in found[0].truth
 
 

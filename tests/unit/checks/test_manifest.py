@@ -12,11 +12,11 @@ import pytest
 from phasegate.checks.commands import Bench
 from phasegate.checks.evidence import Check, Evidence, Outcome
 from phasegate.checks.manifest import Work, gather_evidence
-from phasegate.checks.plan import Candidate, Command, Ran
+from phasegate.checks.plan import Command, Ran
 from phasegate.checks.secrets import Added
-from phasegate.checks.setting_up import SetupPlace
+from phasegate.checks.setting_up import Collected, SetupPlace
 from phasegate.checks.setup_cache import SetupCache
-from phasegate.checks.test_count import Collected
+from phasegate.rules.detection import SetupCandidate
 from phasegate.rules.retry import Fault
 from support.checkout import (
     PYTEST,
@@ -514,7 +514,11 @@ def test_a_setup_that_fails_or_leaves_no_test_to_be_found_is_followed_by_the_nex
     """The second one installs, and what it left would break the third if it stayed."""
     refusing = "import pathlib\nassert not pathlib.Path('left').exists()\n" + TESTS
     work = done(tmp_path, {**GOOD, "test_calc.py": refusing})
-    setups = (Candidate("exit 3", "a lock"), Candidate("touch left", "a group"), Candidate("touch good", "an extra"))
+    setups = (
+        SetupCandidate("exit 3", "a lock"),
+        SetupCandidate("touch left", "a group"),
+        SetupCandidate("touch good", "an extra"),
+    )
     evidence = run_for_real(work, setups=setups, test_functions=1)
     assert evidence.passed, evidence.failures
     setup = evidence.check("setup")
@@ -528,7 +532,7 @@ def test_a_setup_that_fails_or_leaves_no_test_to_be_found_is_followed_by_the_nex
 @pytest.mark.demand("R1.e")
 def test_of_setups_that_find_far_too_few_tests_the_best_is_taken(tmp_path: Path) -> None:
     work = done(tmp_path)
-    setups = (Candidate("touch first", "a lock"), Candidate("exit 1", "a group"))
+    setups = (SetupCandidate("touch first", "a lock"), SetupCandidate("exit 1", "a group"))
     bench = Bench(plan(setups=setups, test_functions=900), work.checkout, run_plainly)
     assert [check.name for check in bench.checks() if check.outcome is Outcome.FAILED] == []
     assert bench.set_up is not None

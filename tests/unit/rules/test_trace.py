@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from phasegate.rules.commits import Commit
 from phasegate.rules.spec_annotations import Requirement
-from phasegate.rules.trace import TracedCommit, TracedWork, lines_of, summary, trace
+from phasegate.rules.trace import TracedWork, lines_of, summary, trace
 from phasegate.rules.work_package import WorkPackage
 
 LOGIN, LOGOUT, LATER = (Requirement(f"FR-AUTH-{n:03}", f"Text {n}", n) for n in (1, 10, 100))
@@ -21,8 +22,8 @@ def package(name: str, *requirements: Requirement) -> WorkPackage:
     )
 
 
-def commit(message: str) -> TracedCommit:
-    return TracedCommit("a" * 40, message)
+def commit(message: str) -> Commit:
+    return Commit("a" * 40, message)
 
 
 @pytest.mark.demand("D15.d")

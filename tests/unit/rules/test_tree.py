@@ -10,7 +10,7 @@ import pytest
 
 from phasegate.rules.tokens import estimate_tokens
 from phasegate.rules.tree import FoldPhrases, project_tree
-from phasegate.workspace.project_files import list_files
+from phasegate.workspace.repository import list_files
 from support.growth import assert_grows_no_faster_than_its_input
 
 PHRASES = FoldPhrases("… {files} files", "… {files} files in {folders} folders")

@@ -1,4 +1,4 @@
-"""Whether commits name the package that they are of."""
+"""Commits as git has them, and whether they name the package that they are of."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ _TYPE = r"[a-z]{2,12}"
 
 
 class Commit(NamedTuple):
-    """A commit as git has it."""
-
-    sha: str
+    id: str
     message: str
+
+    @property
+    def subject(self) -> str:
+        return self.message.partition("\n")[0]
 
 
 def unnamed_commits(package: str, commits: Sequence[Commit]) -> list[Commit]:
