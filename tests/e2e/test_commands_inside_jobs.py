@@ -29,8 +29,8 @@ for command in dict.fromkeys([*named, *blocks, *sys.argv[1:]]):
 print("STATE", json.dumps(json.load(open(".isdlc/state.json", encoding="utf-8"))))
 """
 # Together all phases; packages are made once in a workflow.
-BUILDING = tuple(key for key in PHASES if key < "11")
-UPGRADING = ("01-requirements", "16-upgrade-plan", "16-upgrade-execute", *(key for key in PHASES if "11" < key < "16"))
+BUILDING = tuple(key for key in PHASES if key < "12")
+UPGRADING = ("01-requirements", "16-upgrade-plan", "16-upgrade-execute", *(key for key in PHASES if "12" < key < "16"))
 NOBODY_ANSWERS = "question_wait_s = 1"  # what an agent asks a person: it is told to decide itself
 ALWAYS = ("phasegate next", "agileplus status")
 

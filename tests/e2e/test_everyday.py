@@ -54,7 +54,9 @@ def test_the_documents_of_a_feature_in_work_are_listed_and_read_from_its_branch(
     project.call("artifact", "write", "--feature", SLUG, "--relative-path", "spec.md", "--content", "mine")
     assert project.command("artifact", "read", "--feature", SLUG, "--relative-path", "spec.md").stdout == "mine"
     rows = project.call("artifact", "list", "--feature", "001", "--json").json["artifacts"]
-    assert {row["path"]: row["branch"] for row in rows}["spec.md"] == ""
+    assert {row["path"]: row["branch"] for row in rows}["spec.md"] == f"feat/{SLUG}"
+    assert project.show(f"feat/{SLUG}", f"kitty-specs/{SLUG}/spec.md") == "mine"
+    assert not (project.root / "kitty-specs").exists()
     gone = project.command("artifact", "read", "--feature", SLUG, "--relative-path", "nothing.md")
     assert (gone.code, "artifact list" in gone.stderr) == (2, True)
 

@@ -168,8 +168,8 @@ def test_paths_lie_where_the_settings_say(tmp_path: Path) -> None:
     assert project.command("template", "show", "strict", "review").stdout == "Be strict.\n"
     assert "Speak plainly." in project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "Do").stdout
     project.command("artifact", "write", "--feature", "001-say-why", "--relative-path", "x.md", "--content", "y")
-    assert "specs/001-say-why/x.md  1 bytes\n" in project.command("artifact", "list").stdout
-    assert git(project.root, "status", "--short").strip() == "?? specs/"
+    assert "specs/001-say-why/x.md  1 bytes  in the record\n" in project.command("artifact", "list").stdout
+    assert git(project.root, "status", "--short").strip() == ""
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

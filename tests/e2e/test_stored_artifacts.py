@@ -45,3 +45,25 @@ def test_an_artifact_of_an_unknown_feature_is_an_error(tmp_path: Path) -> None:
     assert (unknown.code, f"known are: {SLUG}" in unknown.stderr) == (2, True), unknown
     assert not (project.root / "kitty-specs/009-nope").exists()
     assert project.command("artifact", "write", "--feature-slug", SLUG, *where).code == 0, "control"
+
+
+@pytest.mark.demand("D14.c", "D14.i", "P7.a")
+def test_what_a_person_stores_reaches_the_reviewer_and_is_no_untracked_file(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    before = project.git("status", "--porcelain")
+
+    def written(path: str, content: str) -> str:
+        named = ("--feature-slug", SLUG, "--relative-path", path)
+        done = project.command("artifact", "write", *named, "--content", content)
+        assert done.code == 0, done.stderr
+        assert project.command("artifact", "read", *named).stdout == content
+        return done.stdout
+
+    name = f"kitty-specs/{SLUG}/WP01/by-hand.txt"
+    assert written("WP01/by-hand.txt", WORDS) == f"wrote {name} ({len(WORDS)} bytes) in the record\n"
+    assert (project.git("status", "--porcelain"), (project.root / name).exists()) == (before, False)
+    plan = project.root / f"kitty-specs/{SLUG}/tasks/WP01.md"
+    assert written("tasks/WP01.md", plan.read_text()).endswith("bytes)\n"), "what is in the checkout stays there"
+    project.play(turn("implement", *writes("src/login.ts"), {"result": "success"}), approves())
+    assert project.command("dispatch", "WP01").code == 0
+    assert WORDS in project.prompt(project.jobs()[-1].id)

@@ -320,7 +320,11 @@ def test_the_commands_of_the_specification_work(
     assert json.loads(capsysbinary.readouterr().out)["encoding"] == "base64"
     assert run(["artifact", "list", "--json"]) == 0
     listed = json.loads(capsysbinary.readouterr().out)["artifacts"]
-    assert [one["path"] for one in listed] == ["WP01/report.bin", "WP01/test-report.txt"]
+    assert [(one["path"], one["branch"]) for one in listed] == [
+        ("WP01/report.bin", "record"),
+        ("WP01/test-report.txt", "record"),
+    ]
+    assert not [*root.rglob("report.bin")], "nothing is left untracked in the person's checkout"
     assert run(["artifact", "write", *where, "../x", "--content", "x"]) == 2
     assert run(["artifact", "write", *where, "x"]) == 2
     assert run(["artifact", "read", *where, "missing"]) == 2

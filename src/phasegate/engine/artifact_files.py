@@ -1,6 +1,7 @@
 """The artifacts of a feature, for people: written, read and listed below its folder, wherever that is configured.
 
-What lies in the checkout comes first: `write` puts it there. The documents of a feature in work are on its branch.
+The documents of a feature in work are on its branch; what lies in the checkout comes first, and evidence is in the
+record. `write` changes what is there where it is. What is new goes to the record: never an untracked file.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.engine.feature_branch import Branch
-from phasegate.engine.kept_artifacts import kept_artifacts
-from phasegate.engine.project import open_project
+from phasegate.engine.kept_artifacts import keep_artifact, kept_artifacts
+from phasegate.engine.project import open_project, opened_store
 from phasegate.errors import ConfigError
-from phasegate.record.artifacts import list_artifacts, list_features, read_artifact, write_artifact
+from phasegate.record.artifacts import (
+    expect_artifact,
+    list_artifacts,
+    list_features,
+    read_artifact,
+    write_artifact,
+)
 from phasegate.record.reader import read_store
 from phasegate.rules.artifact_path import require_slug
 from phasegate.rules.visible_text import visible
-from phasegate.rules.work_package import slug_is_safe
+from phasegate.rules.work_package import is_package_id, slug_is_safe
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import read_blobs, read_refs
 
@@ -37,11 +44,15 @@ class ListedArtifact(NamedTuple):
     branch: str = ""
 
 
+    @property
+    def place(self) -> str:
+        """Where it is, if not in the checkout, in words."""
+        return f"{'in the' if self.branch == IN_RECORD else 'on'} {self.branch}" if self.branch else ""
+
+
 def artifact_lines(found: Sequence[ListedArtifact], below: str) -> str:
     """Artifacts as people read them, one a line."""
-    places = (f"  {'in the' if one.branch == IN_RECORD else 'on'} {one.branch}" if one.branch else "" for one in found)
-    rows = zip(found, places, strict=True)
-    lines = (visible(f"{below}/{one.feature_slug}/{one.path}  {one.bytes} bytes{on}") for one, on in rows)
+    lines = (visible(f"{below}/{one.feature_slug}/{one.path}  {one.bytes} bytes  {one.place}").rstrip() for one in found)
     return "\n".join(lines) or "no artifacts"
 
 
@@ -53,16 +64,27 @@ class ArtifactFiles:
         self._root = self._project.root
         self.below = self._project.config.paths.features.rstrip("/")
 
-    def write(self, slug: str, path: str, content: bytes) -> str:
-        """Write one file below the folder of a feature that there is; where it is, relative to the repository."""
+    def write(self, slug: str, path: str, content: bytes) -> ListedArtifact:
+        """Write one artifact of a feature that there is; what was written, and where it is."""
         if require_slug(slug) not in (known := self._features()):
             raise ConfigError(f"there is no feature {slug}", f"known are: {', '.join(known) or 'none yet'}")
-        write_artifact(self._root, slug, path, content, below=self.below)
-        return f"{self.below}/{slug}/{path}"
+        expect_artifact(path, content)
+        if any(path == one.path for one in list_artifacts(self._root, slug, below=self.below)):
+            write_artifact(self._root, slug, path, content, below=self.below)
+            return ListedArtifact(slug, path, len(content))
+        branch = Branch(self._project, slug)
+        if path in self._on_branch(slug):
+            branch.put({f"{branch.folder}/{path}": content}, f"{slug}: Write {path}")
+            return ListedArtifact(slug, path, len(content), branch.name)
+        folder = path.partition("/")[0]
+        kept = keep_artifact(self._project.papers, path, content, folder if is_package_id(folder) else "")
+        with opened_store(self._project) as store:
+            store.append_now(slug, self._project.now(), [kept])
+        return ListedArtifact(slug, path, len(content), IN_RECORD)
 
     def read(self, slug: str, path: str) -> bytes:
         there = {one.path for one in list_artifacts(self._root, slug, below=self.below)}
-        if path not in there and path in (found := {**self._on_branch(slug), **self._stored(slug)}):
+        if path not in there and path in (found := {**self._stored(slug), **self._on_branch(slug)}):
             return found[path]
         return read_artifact(self._root, slug, path, below=self.below)
 

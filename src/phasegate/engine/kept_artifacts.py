@@ -1,6 +1,6 @@
-"""What agents store with `artifact write`: kept in the record, by content, for those who judge and those who follow.
+"""What agents and people store with `artifact write`: kept in the record, by content, for those who judge and those who follow.
 
-It never goes into the person's checkout. The journal says which job wrote which file; the last one of a path counts.
+It never goes into the person's checkout. The journal says which file was written; the last one of a path counts.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from phasegate.engine.ports import Papers, RecordReader
-from phasegate.errors import ConfigError
+from phasegate.record.artifacts import expect_artifact
 from phasegate.record.rows import Event
-from phasegate.rules.artifact_path import path_problem
 from phasegate.rules.budget import Piece, PieceKind
 from phasegate.rules.visible_text import visible
 from phasegate.typed import read_json
@@ -23,18 +22,17 @@ MOST_SHOWN = 20
 
 
 class KeptArtifact(msgspec.Struct, frozen=True):
-    """One file that an agent stored; `paper` is the hash of its content."""
+    """One file that was stored; `paper` is the hash of its content."""
 
     path: str  # relative to the feature's folder
     bytes: int
     paper: str
-    work: str  # the package
+    work: str  # the package or phase it belongs to; empty: the feature
 
 
 def keep_artifact(papers: Papers, path: str, content: bytes, work: str) -> Event:
     """Keep the content; the event that makes it known."""
-    if problem := path_problem(path):
-        raise ConfigError(f"artifact path '{visible(path[:120])}' {problem}", "for instance WP01/test-report.txt")
+    expect_artifact(path, content)
     return Event(ARTIFACT_WRITTEN, msgspec.json.encode(KeptArtifact(path, len(content), papers.put(content), work)))
 
 

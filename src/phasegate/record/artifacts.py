@@ -31,9 +31,8 @@ class Artifact(NamedTuple):
 
 def write_artifact(root: Path, feature: str, path: str, content: bytes, *, below: str = SPECS_FOLDER) -> None:
     """Write a file below the feature's folder, whole or not at all."""
+    expect_artifact(path, content)
     parts = _parts(below, feature, path)
-    if len(content) > LARGEST_BYTES:
-        raise ConfigError(f"the content has {len(content)} bytes; at most {LARGEST_BYTES} are kept as an artifact")
     with _explained(path), opened_folder(root) as top, closing_descriptor(make_beneath(top, parts[:-1])) as folder:
         _refuse_link(folder, parts[-1])
         replace_at(folder, parts[-1], content, 0o644)
@@ -85,10 +84,16 @@ def _folders(below: str) -> tuple[str, ...]:
     return tuple(below.rstrip("/").split("/"))
 
 
-def _parts(below: str, feature: str, path: str) -> tuple[str, ...]:
-    problem = path_problem(path)
-    if problem:
+def expect_artifact(path: str, content: bytes = b"") -> None:
+    """Refuse a path that leads elsewhere, and content that is too large."""
+    if problem := path_problem(path):
         raise ConfigError(f"artifact path '{visible(path[:120])}' {problem}", "for instance WP01/test-report.txt")
+    if len(content) > LARGEST_BYTES:
+        raise ConfigError(f"the content has {len(content)} bytes; at most {LARGEST_BYTES} are kept as an artifact")
+
+
+def _parts(below: str, feature: str, path: str) -> tuple[str, ...]:
+    expect_artifact(path)
     return (*_folders(below), require_slug(feature), *path.split("/"))
 
 

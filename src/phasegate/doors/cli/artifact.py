@@ -41,7 +41,7 @@ def artifact() -> None:
 def write_command(
     slug: str, path: str, content: str | None, source: str | None, stdin: str | None, as_json: bool
 ) -> None:
-    """Write one file below the feature's folder.
+    """Write one artifact: where it is already, in the checkout or on the feature's branch, else to the record.
 
     \b
     Examples:
@@ -51,8 +51,11 @@ def write_command(
     if sum(given is not None for given in (content, source, stdin)) != 1:
         raise click.UsageError("Give exactly one of --content, --file and -.")
     data = os.fsencode(content) if content is not None else read_input(source or "-")
-    written = ArtifactFiles(current_folder()).write(slug, path, data)
-    show({"path": written, "bytes": len(data)}, f"wrote {visible(written)} ({len(data)} bytes)", as_json)
+    files = ArtifactFiles(current_folder())
+    written = files.write(slug, path, data)
+    name = f"{files.below}/{slug}/{path}"
+    text = visible(f"wrote {name} ({len(data)} bytes) {written.place}").rstrip()
+    show({"path": name, "bytes": len(data), "branch": written.branch}, text, as_json)
 
 
 @artifact.command("read")
@@ -88,7 +91,7 @@ def _as_json(data: bytes) -> dict[str, str]:
 @click.option("--feature-slug", "--feature", "slug", metavar="SLUG", callback=named, help="Only this feature's.")
 @json_option
 def list_command(slug: str | None, as_json: bool) -> None:
-    """List the artifacts of a feature, or of all features: those in the checkout, and those on the feature's branch.
+    """List the artifacts of a feature, or of all features: in the checkout, on its branch and in the record.
 
     \b
     Examples:

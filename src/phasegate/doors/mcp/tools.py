@@ -373,7 +373,8 @@ def _artifact(given: ArtifactOf, desk: McpDesk, _question: Question) -> Fields:
         raise ConfigError("feature and path are needed", "the action `list` shows both")
     if given.action == "write":
         data = given.content.encode("utf-8", "replace")
-        return {"path": files.write(given.feature, given.path, data), "bytes": len(data)}
+        files.write(given.feature, given.path, data)
+        return {"path": f"{files.below}/{given.feature}/{given.path}", "bytes": len(data)}
     return paged(files.read(given.feature, given.path).decode("utf-8", "replace"), given.page)
 
 
