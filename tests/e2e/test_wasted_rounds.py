@@ -6,8 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.rules.lifecycle import Stage
 from phasegate.rules.work_package import State
 from support.dispatch_project import FILES, DispatchProject, approves, implements, make_project, package, turn
+from support.feature_project import (
+    APPROVES,
+    DESCRIPTION,
+    PASS,
+    FeatureProject,
+    document,
+    make_feature_project,
+    says,
+    smooth,
+)
 
 TODO = {"write": "src/login.ts", "content": "// TODO in round {round}\n"}
 
@@ -66,3 +77,49 @@ def test_a_setup_that_the_machine_fails_costs_no_round(tmp_path: Path, words: st
     assert "nothing was tested: sh setup.sh" in stopped.stderr
     assert rounds(project) == [("implement", 1)]
     assert project.rows()["WP01"].round == 1
+
+
+PHASES = ("01-requirements", "06-implementation", "11-local-testing")
+
+
+def features_rounds(project: FeatureProject, phase: str) -> list[tuple[str, int]]:
+    return [(job.phase, job.round) for job in project.jobs() if job.workflow_phase == phase]
+
+
+@pytest.mark.demand("R6.a")
+def test_a_writer_that_answers_findings_with_nothing_stops_before_another_critic_is_paid(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path, config='[workflows.note]\nphases = ["01-requirements"]\n')
+    names = ("proposal.md", "spec.md")
+    same = turn("plan", *(document(name, "# Always the same\n") for name in names), PASS)
+    project.play(same, says("challenge", "NEEDS_REVISION", "It is too thin."), *APPROVES)
+    stopped = project.call("run", "note", DESCRIPTION)
+    assert stopped.code == 1
+    assert "the round changed nothing; it was to answer: It is too thin." in stopped.stderr
+    assert features_rounds(project, "01-requirements") == [("plan", 1), ("challenge", 1), ("plan", 2)]
+    assert project.call("resolve", "it is thick enough").code == 0
+    project.play(same, *APPROVES)
+    assert project.call("run").code == 0  # a person has spoken: what is there may be right as it is
+    assert project.feature().workflow.stage is Stage.GATE_PASSED
+
+
+@pytest.mark.demand("R6.a", "R6.b")
+@pytest.mark.parametrize(
+    ("command", "reason", "mended"),
+    [
+        ("sh whole.sh never", "the gate failed in exactly the same way as in the round before", ["WP03"]),
+        ("no-such-program-4711", "no agent can mend this: no-such-program-4711: exit status 127", []),
+    ],
+)
+def test_a_gate_of_commands_stops_at_the_same_failure_and_where_a_program_is_not_there(
+    tmp_path: Path, command: str, reason: str, mended: list[str]
+) -> None:
+    flow = f'[workflows.build]\nphases = {[*PHASES]}\n[phases."11-local-testing"]\ncommands = ["{command}"]\n'
+    project = make_feature_project(tmp_path, config=flow)
+    project.play(*smooth(PHASES))
+    stopped = project.call("run", "build", DESCRIPTION)
+    assert (stopped.code, reason in stopped.stderr) == (1, True), stopped.stderr
+    assert project.feature().workflow.stage is Stage.BLOCKED
+    assert sorted(name for name in project.packages() if name > "WP02") == mended
+    shown = project.command("status").stdout
+    assert reason in shown
+    assert "resolve" in shown

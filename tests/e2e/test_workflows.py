@@ -219,7 +219,7 @@ def test_an_upgrade_runs_to_its_merge(tmp_path: Path) -> None:
     expect_end(project, "upgrade")
     (implemented, *_) = project.prompts("implement")
     assert "14-upgrade-engineer" in implemented
-    assert "What 16-upgrade-plan found." in implemented
+    assert "What 16-upgrade-plan found in round 1." in implemented
 
 
 OWN = """

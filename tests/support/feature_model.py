@@ -206,6 +206,8 @@ def outcomes(feature: Feature) -> Iterator[Happened]:  # noqa: C901 - one case a
                 yield from _of_job(feature, action.step)
             case Step.HARVEST:
                 yield from (Written("c"), Written("c", ("planning.md",)), Strayed(("x: outside",)))
+                if feature.written and not feature.closing:
+                    yield Written("c", unchanged=True)
             case Step.PLAN:
                 yield Planned(SIDE_BY_SIDE if feature.limits.parallel > 1 else PACKAGES)
                 yield Planned({}, ("a cycle",))
@@ -215,6 +217,7 @@ def outcomes(feature: Feature) -> Iterator[Happened]:  # noqa: C901 - one case a
                 yield from _of_packages(feature, action.packages)
             case Step.COMMANDS:
                 yield from (Ran({"test": True}), Ran({"build": True, "test": False}), Ran({}))
+                yield Ran({"test": False}, lacking=("test: its program is missing (frob)",))
             case Step.REPORT:
                 yield Reported("c")
             case Step.GATE:
@@ -245,6 +248,7 @@ def gate_checks(feature: Feature) -> Iterator[GateChecked]:
         yield from (GateChecked(found) for found in combinations(wanted, size))
     yield GateChecked(wanted, {"plan of tasks": True})
     yield GateChecked(wanted, {"plan of tasks": False})
+    yield GateChecked(wanted, {"plan of tasks": False}, alike="a name")
 
 
 def _ends(feature: Feature) -> Iterator[End]:

@@ -11,6 +11,9 @@ from phasegate.checks.runner_output import TestRun
 from phasegate.rules.retry import Fault
 
 
+_NOT_FOUND = 127  # as a shell ends
+
+
 class Outcome(StrEnum):
     """There is no fourth: what could not be found out has failed."""
 
@@ -37,6 +40,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     findings: tuple[str, ...] = ()  # of a command that failed and runs no tests: its lines, to be compared
     log: str = ""  # the file with the whole output
     fault: Fault | None = None  # of a failure, or of one that went away when it was tried again
+
+    @property
+    def lacks_machines_program(self) -> bool:
+        """Whether a program was not found by its bare name. One with a path may be the work's to bring; this is not."""
+        return self.exit_status == _NOT_FOUND and self.fault is Fault.NO_PROGRAM and "/" not in self.summary
 
     def __post_init__(self) -> None:
         if self.outcome is Outcome.FAILED and not self.remedy:

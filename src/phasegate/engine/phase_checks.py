@@ -27,7 +27,8 @@ def run_commands(
     lines = [line for line in commands if line not in Purpose.__members__.values()]
     purposes = [meant for name in names for meant in _MEANT.get(name, (name,))]
     evidence = _checker(project, slug, start).run(commit, purposes, lines)
-    return Ran(_results(evidence), describe(evidence), commit), evidence
+    lacking = (f"{one.name}: {one.summary}" for one in evidence.failures if one.lacks_machines_program)
+    return Ran(_results(evidence), describe(evidence), commit, tuple(lacking)), evidence
 
 
 def expect_base(project: Project, feature: Feature) -> None:

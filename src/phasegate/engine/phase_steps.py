@@ -35,7 +35,7 @@ from phasegate.rules.feature_events import (
     Written,
 )
 from phasegate.rules.feature_state import ROLES, Feature, Step, told
-from phasegate.rules.package_events import End
+from phasegate.rules.package_events import End, failure_key
 from phasegate.rules.phase import TASKS, Work
 from phasegate.rules.task_progress import NO_STATUS, from_line
 from phasegate.rules.workflow import gate_name
@@ -163,7 +163,8 @@ class PhaseSteps:
         wanted = () if feature.closing else feature.phase.artifacts
         there = self._branch.present(wanted)
         missing = tuple(name for name in wanted if name not in there)
-        return Did((Written(self._branch.head(), missing),), trail=notes.all)
+        head = self._branch.head()
+        return Did((Written(head, missing, not feature.closing and head == feature.written),), trail=notes.all)
 
     def _commands(self, feature: Feature) -> Did[Happened]:
         """A phase that has no command may have been given some since: that is what its stop asks for."""
@@ -209,7 +210,9 @@ class PhaseSteps:
         if later := branch.changed_since(feature.judged, head, *ours):
             checks[SAME_TREE] = False
             problems = (*problems, f"changed on {branch.name} after it was judged: {listed(later)}")
-        return GateChecked(there, checks, "\n".join(problems))
+        found = "\n".join(problems)
+        said = f"{there} {checks} {dict(feature.commands)} {feature.verdict}\n{found}\n{feature.report}"
+        return GateChecked(there, checks, found, failure_key(said))
 
     # --- what the steps share
 

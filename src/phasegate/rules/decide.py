@@ -141,6 +141,7 @@ def _gone_back(feature: Feature, why: str, left: int) -> Feature:
     needs = {name: waits for name, waits in feature.needs.items() if name in done}
     archived = feature.archive_round if feature.closing else feature.archive_round - 1
     empty = changed(feature, packages=done, needs=needs, blocked={}, findings="", remediation="", closing=False)
+    empty = changed(empty, written="", failed_as="")
     begun = _begun(told(changed(empty, archive_round=archived + 1, archive_rounds_before=archived), why, left))
     is_more_work = begun.phase.work is Work.PACKAGES and bool(done)
     return changed(begun, todo=(*MENDING, Step.REPORT, Step.GATE)) if is_more_work else begun
@@ -151,7 +152,7 @@ def _resolved(feature: Feature, how: str) -> Feature:
     again = {name: State.PLANNED if state is State.BLOCKED else state for name, state in feature.packages.items()}
     has_passed = feature.workflow.stage is Stage.GATE_PASSED
     spoken = told(feature, how, feature.workflow.index + has_passed)
-    freed = fresh(changed(spoken, packages=again, blocked={}, remediation=""))
+    freed = fresh(changed(spoken, packages=again, blocked={}, remediation="", written="", failed_as=""))
     if feature.workflow.stage is Stage.GATE_PASSED:  # it passed before: nothing of the phase is due again
         if feature.todo[:1] == (Step.MERGE,):  # whatever is on the branch now, a person has seen to it
             return changed(freed, judged="")
@@ -166,7 +167,7 @@ def _resolved(feature: Feature, how: str) -> Feature:
 
 
 def _next_phase(feature: Feature) -> Feature:
-    return _begun(changed(feature, findings=""))
+    return _begun(changed(feature, findings="", written="", failed_as=""))
 
 
 def _begun(feature: Feature) -> Feature:

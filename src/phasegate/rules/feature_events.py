@@ -71,6 +71,7 @@ class Written(FeatureEvent, frozen=True, tag="written"):
 
     commit: str
     missing: tuple[str, ...] = ()
+    unchanged: bool = False  # since the round before, whose findings it was to answer
 
 
 class Strayed(FeatureEvent, frozen=True, tag="strayed"):
@@ -105,6 +106,7 @@ class Ran(FeatureEvent, frozen=True, tag="ran"):
     results: Mapping[str, bool]
     findings: str = ""
     commit: str = ""  # on which they ran
+    lacking: tuple[str, ...] = ()  # those whose program no agent can bring: it is not on this machine
 
 
 class Reported(FeatureEvent, frozen=True, tag="reported"):
@@ -119,6 +121,7 @@ class GateChecked(FeatureEvent, frozen=True, tag="gate-checked"):
     artifacts: tuple[str, ...]
     checks: Mapping[str, bool] = {}
     findings: str = ""
+    alike: str = ""  # a name for all that speaks against it; the same name is the same failure
 
 
 class Advanced(FeatureEvent, frozen=True, tag="advanced"):

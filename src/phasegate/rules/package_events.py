@@ -14,6 +14,7 @@ from phasegate.rules.ordering import By
 _PASSING = re.compile(
     r"\b\d+(?:\.\d+)? ?(?:m?s|sec(?:onds?)?|min(?:utes?)?)\b|\b0x[0-9a-f]+\b|\b\d\d:\d\d(?::\d\d)?\b", re.I
 )
+LONGEST_QUOTE = 200
 MOST_PAUSES = 20  # of one run, for limits of the provider
 MOST_LOSSES = 3  # of one run: one that ends whoever drives it would go round for ever
 
@@ -170,3 +171,9 @@ def failure_key(findings: str) -> str:
     """A name for what went wrong: the same for the same failure, however long it took and wherever it lay in memory."""
     lines = (_PASSING.sub("", line).strip() for line in findings.splitlines())
     return sha256("\n".join(line for line in lines if line).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def first_line(findings: str) -> str:
+    """What was found, in a line."""
+    line = next((line.strip() for line in findings.splitlines() if line.strip()), "none was given")
+    return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}..."

@@ -19,10 +19,9 @@ from msgspec.structs import replace
 
 from phasegate.rules import package_events as events
 from phasegate.rules.answer_words import TaskStatus, Verdict
-from phasegate.rules.package_events import lost_too_often
+from phasegate.rules.package_events import first_line, lost_too_often
 from phasegate.rules.work_package import State
 
-LONGEST_QUOTE = 200
 _THEN = "then fix the package, its plan or the check, or tell the agent more: resolve, and dispatch again"
 
 
@@ -378,7 +377,7 @@ def _after_failed_merge(run: Run, reason: str) -> Run:
 
 def _nothing_done(run: Run, there: tuple[str, ...]) -> tuple[str, str]:
     """Reason and remedy of a round that changed nothing: another one would cost the same and bring as little."""
-    asked = f"; it was to answer: {_first_line(run.findings)}" if run.findings else ""
+    asked = f"; it was to answer: {first_line(run.findings)}" if run.findings else ""
     same = f"; unchanged: {', '.join(there)}" if there else ""
     return f"the round changed nothing{asked}{same}", f"read why (phasegate show WPnn --answer), {_THEN}"
 
@@ -387,22 +386,17 @@ def _next_round(run: Run, findings: str, alike: str = "") -> Run:
     if alike and alike == run.failed_as:
         return _blocked(
             replace(run, findings=findings),
-            f"the round failed in exactly the same way as the one before: {_first_line(findings)}",
+            f"the round failed in exactly the same way as the one before: {first_line(findings)}",
             f"see what was tried (phasegate show WPnn --diff, --evidence, --answer), {_THEN}",
         )
     run = replace(run, tried=run.commit, failed_as=alike)
     if run.round >= run.last_round:
         return _blocked(
             replace(run, findings=findings),
-            f"all {run.limits.rounds} review cycles are used up; the last finding: {_first_line(findings)}",
+            f"all {run.limits.rounds} review cycles are used up; the last finding: {first_line(findings)}",
             "see `.phasegate/evidence` for what our checks found; fix the package or its plan",
         )
     return _to_work(replace(run, round=run.round + 1, findings=findings))
-
-
-def _first_line(findings: str) -> str:
-    line = next((line.strip() for line in findings.splitlines() if line.strip()), "none was given")
-    return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}..."
 
 
 def _blocked(run: Run, reason: str, remediation: str) -> Run:

@@ -28,11 +28,12 @@ from phasegate.rules.feature_state import (
 )
 from phasegate.rules.gate import Demands, GateEvidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Workflow
-from phasegate.rules.package_events import End, lost_too_often
+from phasegate.rules.package_events import End, first_line, lost_too_often
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
 _ENDED = (State.DONE, State.BLOCKED)
+_THEN = "then fix the documents or the check on the feature's branch, or tell the agents more: resolve, and run again"
 _NO_PACKAGES = "this workflow has no work packages: change the feature's branch yourself, then resolve"
 
 
@@ -44,8 +45,8 @@ def outcome(feature: Feature, event: events.Happened) -> Feature | None:  # noqa
             return changed(feature, open_job=event)
         case events.JobEnded(job) if feature.open_job is not None and feature.open_job.job == job:
             return _after_job(changed(feature, open_job=None), event, due, feature.open_job.commit)
-        case events.Written(_, missing) if due is Step.HARVEST:
-            return _dropped(_done(feature), Step.CRITICISE) if missing else _done(feature)
+        case events.Written() if due is Step.HARVEST:
+            return _after_writing(feature, event)
         case events.Strayed(violations) if due is Step.HARVEST:
             remedy = "see what it wrote in the job's log, then resolve: the run begins again"
             stopped = _stopped(feature, f"File scope violation: {'; '.join(violations)}", remedy)
@@ -114,6 +115,16 @@ def _answered(feature: Feature, ended: events.JobEnded, due: Step, commit: str) 
     return _done(changed(feature, verdict=ended.verdict, report=text, judged=commit))
 
 
+def _after_writing(feature: Feature, event: events.Written) -> Feature:
+    """A writer that was told what is wrong and changed nothing: a critic would say the same again."""
+    if event.unchanged:
+        asked = f"; it was to answer: {first_line(feature.findings)}" if feature.findings else ""
+        remedy = f"read why (phasegate show {feature.phase.key} --answer), {_THEN}"
+        return changed(_stopped(feature, f"the round changed nothing{asked}", remedy), todo=())
+    after = _done(changed(feature, written=event.commit))
+    return _dropped(after, Step.CRITICISE) if event.missing else after
+
+
 def _after_plan(feature: Feature, event: events.Planned) -> Feature:
     if event.problems or not event.packages:
         reasons = "; ".join(event.problems) or "the plan has no packages"
@@ -173,6 +184,9 @@ def _after_commands(feature: Feature, event: events.Ran) -> Feature:
     if not event.results:
         report = f"Attested by a person: {feature.attested}"
         return _dropped(_done(changed(feature, commands={ATTESTATION: True}, report=report)), Step.REVIEW)
+    if event.lacking:
+        remedy = "install it, then resolve: the commands are run again"
+        return _stopped(feature, f"no agent can mend this: {'; '.join(event.lacking)}", remedy)
     after = _done(changed(feature, commands=event.results, report=event.findings, attested="", judged=event.commit))
     return after if all(event.results.values()) else _dropped(after, Step.REVIEW)
 
@@ -183,9 +197,14 @@ def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
     workflow = _sure(lifecycle.apply_gate(feature.workflow, result, limit))
     findings = "\n\n".join(part for part in (event.findings, feature.report, *result.reasons) if part)
     remedy = "read the findings, decide, then resolve" if workflow.stage is Stage.BLOCKED else ""
+    if workflow.stage is Stage.GATE_FAILED and event.alike and event.alike == feature.failed_as:
+        reason = f"the gate failed in exactly the same way as in the round before: {first_line(findings)}"
+        remedy = f"see what was tried (phasegate show {feature.phase.key} --answer, --evidence), {_THEN}"
+        workflow = _sure(lifecycle.escalate(workflow, reason))
     is_answered = workflow.stage is Stage.GATE_PASSED and workflow.index >= feature.said_at
     said = "" if is_answered else feature.said
-    return changed(feature, workflow=workflow, todo=(), findings=findings, remediation=remedy, said=said)
+    after = changed(feature, workflow=workflow, todo=(), findings=findings, remediation=remedy, said=said)
+    return changed(after, failed_as=event.alike if workflow.stage is Stage.GATE_FAILED else "")
 
 
 def _after_remarks(feature: Feature, event: events.Remarked) -> Feature:
