@@ -101,7 +101,8 @@ PASS: Step = {"verdict": "PASS"}
 def document(name: str, text: str | None = None) -> Step:
     """A document written into the feature's folder."""
     path = f"{name}bye.md" if name.endswith("/") else name
-    content = text if text is not None else _TEXTS.get(name, f"# {name}\n\nWhat {{workflow_phase}} found in round {{round}}.\n")
+    usual = f"# {name}\n\nWhat {{workflow_phase}} found in round {{round}}.\n"
+    content = text if text is not None else _TEXTS.get(name, usual)
     return {"write": f"kitty-specs/{{feature_slug}}/{path}", "content": content}
 
 

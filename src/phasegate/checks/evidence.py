@@ -10,7 +10,6 @@ import msgspec
 from phasegate.checks.runner_output import TestRun
 from phasegate.rules.retry import Fault
 
-
 _NOT_FOUND = 127  # as a shell ends
 
 

@@ -43,7 +43,6 @@ class ListedArtifact(NamedTuple):
     bytes: int
     branch: str = ""
 
-
     @property
     def place(self) -> str:
         """Where it is, if not in the checkout, in words."""
@@ -52,7 +51,9 @@ class ListedArtifact(NamedTuple):
 
 def artifact_lines(found: Sequence[ListedArtifact], below: str) -> str:
     """Artifacts as people read them, one a line."""
-    lines = (visible(f"{below}/{one.feature_slug}/{one.path}  {one.bytes} bytes  {one.place}").rstrip() for one in found)
+    lines = (
+        visible(f"{below}/{one.feature_slug}/{one.path}  {one.bytes} bytes  {one.place}").rstrip() for one in found
+    )
     return "\n".join(lines) or "no artifacts"
 
 

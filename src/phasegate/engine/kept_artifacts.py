@@ -1,4 +1,4 @@
-"""What agents and people store with `artifact write`: kept in the record, by content, for those who judge and those who follow.
+"""What is stored with `artifact write`: kept in the record, by content, for those who judge and those who follow.
 
 It never goes into the person's checkout. The journal says which file was written; the last one of a path counts.
 """
