@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-fast test-bare test-long test-agents test-board test-fleet test-repos check audit format dist bench bench-peers lock traceability clean
+.PHONY: help demo test test-fast test-bare test-long test-agents test-board test-fleet test-forges test-repos check audit format dist bench bench-peers lock traceability clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -29,7 +29,7 @@ demo: $(VENV)/.runtime ## the product at work in a throw-away folder
 	@$(BIN)/phasegate demo
 
 test: $(VENV)/.dev ## all tests but the long ones
-	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet
+	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet --ignore=tests/forges
 
 test-fast: $(VENV)/.dev ## unit and property tests
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" tests/unit tests/property
@@ -41,7 +41,7 @@ test-bare: $(VENV)/.dev ## the tests that a sandbox can make a difference to, wi
 	@$(BIN)/python -m tools.without_bubblewrap $(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" $(SANDBOX_TESTS)
 
 test-long: $(VENV)/.dev ## all tests, in the nightly profile
-	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet
+	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet --ignore=tests/forges
 
 test-repos: $(VENV)/.dev ## public projects from the registries, from init to a merged package; prints a table
 	@$(BIN)/python tools/test_repos.py $(REPOS)
@@ -54,6 +54,9 @@ test-fleet: $(VENV)/.dev ## the record in a real S3 server; installs it
 
 test-board: $(VENV)/.dev ## the board in a real Chromium; PICTURES=DIR: keep pictures of every page
 	@$(BIN)/python tools/board_tests.py -q
+
+test-forges: $(VENV)/.dev ## requests to the forges against what they publish of their interfaces
+	@$(BIN)/python tools/forge_tests.py -q
 
 check: $(VENV)/.dev ## format, lint, types, imports, unused code, shipped files, traceability, known vulnerabilities
 	@$(BIN)/ruff format --check --quiet .

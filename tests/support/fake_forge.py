@@ -16,14 +16,27 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import RLock, Thread
+from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from support import github_answers, gitlab_answers
 from support.git_project import git
 
 TOKEN = "forge-token-0123456789abcdef"
 REPOSITORY = "team/greet"
 WRITERS = ("ada", "grace")
 Json = dict[str, object]
+
+
+class Exchange(NamedTuple):
+    """What was asked, and what was answered."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: Json
+    status: int
+    answer: object
 
 
 @dataclass
@@ -74,7 +87,8 @@ class FakeForge:
     pulls: dict[int, FakePull] = field(default_factory=dict)
     statuses: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # commit -> (context, state)
     issues: dict[int, tuple[str, str]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    labelled: dict[int, list[str]] = field(default_factory=dict)  # issue -> its labels
+    exchanges: list[Exchange] = field(default_factory=list)
     faults: list[Callable[[str, str], int | None]] = field(default_factory=list)  # (method, path) -> a status to play
     lose_answers: list[str] = field(default_factory=list)  # "POST /…": carried out, and no answer sent
     merge_fails: str = ""
@@ -138,6 +152,13 @@ class FakeForge:
         self.merge_now(pull.number, method)
         return 200
 
+    def issues_with(self, label: str) -> list[int]:
+        """Gitea answers a label that it does not know with all issues."""
+        known = {name for names in self.labelled.values() for name in names}
+        if self.kind == "gitea" and label not in known:
+            return [*self.issues]
+        return [number for number in self.issues if label in self.labelled.get(number, [])]
+
     def head_of(self, pull: FakePull) -> str:
         return pull.head_then or self.head(pull.branch)
 
@@ -156,7 +177,8 @@ def _github(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
             str(body["head"]), str(body["base"]), str(body["title"]), str(body["body"]), bool(body["draft"])
         )
         if made is None:
-            return 422, {"message": "Validation Failed", "errors": [{"message": "A pull request already exists"}]}
+            wrong = {"resource": "PullRequest", "code": "custom", "message": "A pull request already exists"}
+            return 422, {"message": "Validation Failed", "documentation_url": forge.url, "errors": [wrong]}
         return 201, _github_pull(forge, made)
     if found := re.fullmatch(r"/pulls/(\d+)", path):
         pull = forge.pulls[int(found[1])]
@@ -166,14 +188,14 @@ def _github(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
     if found := re.fullmatch(r"/pulls/(\d+)/merge", path):
         pull = forge.pulls[int(found[1])]
         status = forge.try_merge(pull, str(body["sha"]), str(body["merge_method"]))
-        return status, {
-            "sha": pull.merged_as,
-            "merged": True,
-            "message": forge.merge_fails or "Head branch was modified",
-        }
+        if status != 200:
+            return status, {"message": forge.merge_fails or "Head branch was modified"}
+        return status, {"sha": pull.merged_as, "merged": True, "message": "merged"}
     if found := re.fullmatch(r"/pulls/(\d+)/reviews", path):
         return 200, [
-            {"id": one.id, "user": {"login": one.author}, "state": one.state, "body": one.text, "commit_id": one.commit}
+            github_answers.written(
+                forge.url, one.id, one.author, {"state": one.state, "body": one.text, "commit_id": one.commit}
+            )
             for one in forge.pulls[int(found[1])].reviews
         ]
     if found := re.fullmatch(r"/(pulls|issues)/(\d+)/comments(?:/(\d+)/replies)?", path):
@@ -182,32 +204,39 @@ def _github(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
             first = next((one for one in pull.comments if str(one.id) == found[3]), FakeComment(0, "", ""))
             reply = FakeComment(forge.new_id(), "grace", str(body["body"]), first.path, first.line, first.id)
             pull.comments.append(reply)
-            return 201, _github_comment(reply)
-        return 200, [_github_comment(one) for one in pull.comments if bool(one.path) == at_lines]
+            return 201, _github_comment(forge, pull, reply)
+        return 200, [_github_comment(forge, pull, one) for one in pull.comments if bool(one.path) == at_lines]
     if found := re.fullmatch(r"/pulls/(\d+)/requested_reviewers", path):
-        forge.pulls[int(found[1])].reviewers += body["reviewers"]  # type: ignore[arg-type]
-        return 201, {}
+        pull = forge.pulls[int(found[1])]
+        pull.reviewers += body["reviewers"]  # type: ignore[arg-type]
+        return 201, _github_pull(forge, pull)
     if found := re.fullmatch(r"/issues/(\d+)/labels", path):
-        forge.pulls[int(found[1])].labels += body["labels"]  # type: ignore[arg-type]
-        return 200, []
+        pull = forge.pulls[int(found[1])]
+        pull.labels += body["labels"]  # type: ignore[arg-type]
+        return 200, [github_answers.label(forge.url, name) for name in pull.labels]
+    if path == "/issues":
+        return 200, [_github_issue(forge, number) for number in forge.issues_with(query["labels"])]
     if found := re.fullmatch(r"/issues/(\d+)", path):
-        title, text = forge.issues[int(found[1])]
-        return 200, {
-            "number": int(found[1]),
-            "title": title,
-            "body": text,
-            "html_url": f"{forge.url}/issues/{found[1]}",
-        }
+        return 200, _github_issue(forge, int(found[1]))
     if found := re.fullmatch(r"/collaborators/([^/]+)/permission", path):
-        return 200, {"permission": "write" if found[1] in WRITERS else "read"}
+        right = "write" if found[1] in WRITERS else "read"
+        return 200, {"permission": right, "role_name": right, "user": None}
     if found := re.fullmatch(r"/statuses/(\w+)", path):
         forge.statuses.setdefault(found[1], []).append((str(body["context"]), str(body["state"])))
-        return 201, {"state": body["state"]}
+        return 201, github_answers.status(forge.url, str(body["context"]), str(body["state"]))
     if found := re.fullmatch(r"/commits/(\w+)/(status|check-runs)", path):
         if found[2] == "check-runs":
             return 200, {"total_count": 0, "check_runs": []}
-        shown = forge.statuses.get(found[1], [])
-        return 200, {"statuses": [{"context": name, "state": state} for name, state in dict(shown).items()]}
+        shown = dict(forge.statuses.get(found[1], []))
+        return 200, {
+            "state": "success" if set(shown.values()) == {"success"} else "pending",
+            "sha": found[1],
+            "total_count": len(shown),
+            "statuses": [github_answers.status(forge.url, name, state) for name, state in shown.items()],
+            "repository": github_answers.brief_repository(forge.url, REPOSITORY),
+            "commit_url": forge.url,
+            "url": forge.url,
+        }
     return 404, {"message": "Not Found"}
 
 
@@ -218,10 +247,12 @@ def _github_graphql(forge: FakeForge, body: Json) -> Json:
     query = str(body["query"])
     if "markPullRequestReadyForReview" in query:
         pull.draft = False
+        return {"data": {"markPullRequestReadyForReview": {"pullRequest": {"id": variables["id"]}}}}
     if "enqueuePullRequest" in query:
         if variables["head"] != forge.head(pull.branch):
             return {"errors": [{"message": "head moved"}], "data": None}
         pull.queued = True
+        return {"data": {"enqueuePullRequest": {"mergeQueueEntry": {"id": f"Q_{pull.number}"}}}}
     threads = [
         {"isResolved": one.resolved, "isOutdated": False, "comments": {"nodes": [{"databaseId": one.id}]}}
         for one in pull.comments
@@ -231,36 +262,41 @@ def _github_graphql(forge: FakeForge, body: Json) -> Json:
 
 
 def _github_pull(forge: FakeForge, pull: FakePull) -> Json:
-    return {
+    state: Json = {
         "number": pull.number,
-        "html_url": f"{forge.url}/{REPOSITORY}/pull/{pull.number}",
         "node_id": f"PR_{pull.number}",
         "state": "open" if pull.state == "open" else "closed",
         "title": pull.title,
         "body": pull.body,
         "draft": pull.draft,
-        "head": {"ref": pull.branch, "sha": forge.head_of(pull)},
-        "base": {"ref": pull.base, "sha": forge.head(pull.base)},
-        "merged_at": "2026-01-01T00:00:00Z" if pull.state == "merged" else None,
+        "labels": [github_answers.label(forge.url, name) for name in pull.labels],
+        "merged": pull.state == "merged",
+        "merged_at": github_answers.TIME if pull.state == "merged" else None,
         "merge_commit_sha": pull.merged_as or None,
         "mergeable": pull.state == "open",
     }
+    ends = (pull.branch, forge.head_of(pull)), (pull.base, forge.head(pull.base))
+    return github_answers.pull(forge.url, REPOSITORY, state, *ends)
 
 
-def _github_comment(one: FakeComment) -> Json:
-    return {
-        "id": one.id,
-        "user": {"login": one.author},
-        "body": one.text,
-        "path": one.path,
-        "line": one.line or None,
-        "in_reply_to_id": one.reply_to or None,
-    }
+def _github_comment(forge: FakeForge, pull: FakePull, one: FakeComment) -> Json:
+    if not one.path:
+        return github_answers.written(forge.url, one.id, one.author, {"body": one.text})
+    head = forge.head_of(pull)
+    more: Json = {"body": one.text, "path": one.path, "line": one.line, "diff_hunk": "@@ -1 +1 @@"}
+    more |= {"commit_id": head, "original_commit_id": head, "pull_request_review_id": 1}
+    answers: Json = {"in_reply_to_id": one.reply_to} if one.reply_to else {}
+    return github_answers.written(forge.url, one.id, one.author, {**more, **answers})
+
+
+def _github_issue(forge: FakeForge, number: int) -> Json:
+    title, text = forge.issues[number]
+    return github_answers.issue(forge.url, number, title, text, forge.labelled.get(number, []))
 
 
 def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json) -> tuple[int, object]:  # noqa: C901
     if path == "/api/v4/users":
-        return 200, [{"id": _user_id(query["username"]), "username": query["username"]}]
+        return 200, [gitlab_answers.found_user(forge.url, query["username"])]
     path = unquote(path).removeprefix(f"/api/v4/projects/{REPOSITORY}")
     if path == "/merge_requests":
         if method == "GET":
@@ -291,16 +327,28 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
         return status, _gitlab_merge(forge, pull) if status == 200 else {
             "message": forge.merge_fails or "SHA does not match"
         }
+    if found := re.fullmatch(r"/merge_trains/merge_requests/(\d+)", path):
+        pull = forge.pulls[int(found[1])]
+        if body["sha"] != forge.head(pull.branch):
+            return 409, {"message": "SHA does not match HEAD of source branch"}
+        pull.queued = True
+        return 201, [gitlab_answers.train(forge.url, _gitlab_brief(forge, pull), pull.base, forge.head(pull.branch))]
     if found := re.fullmatch(r"/merge_requests/(\d+)/(approvals|reviewers)", path):
         pull = forge.pulls[int(found[1])]
         last = {one.author: one for one in pull.reviews}
         if found[2] == "reviewers":
-            words = {"CHANGES_REQUESTED": "requested_changes"}
+            words = {"CHANGES_REQUESTED": "requested_changes", "APPROVED": "approved"}
             return 200, [
-                {"user": _user(one.author), "state": words.get(one.state, "reviewed")} for one in last.values()
+                {
+                    "user": gitlab_answers.user(forge.url, one.author),
+                    "state": words.get(one.state, "reviewed"),
+                    "created_at": gitlab_answers.TIME,
+                }
+                for one in last.values()
             ]
-        by = [{"user": _user(one.author)} for one in last.values() if one.state == "APPROVED"]
-        return 200, {"approved": True, "approved_by": by}
+        by = [{"user": gitlab_answers.user(forge.url, one.author)} for one in last.values() if one.state == "APPROVED"]
+        more = {"merge_status": "can_be_merged", "approvals_required": 0, "approvals_left": 0}
+        return 200, {**_gitlab_brief(forge, pull), **more, "approved": True, "approved_by": by}
     if found := re.fullmatch(r"/merge_requests/(\d+)/discussions(?:/(\d+)/notes)?", path):
         pull = forge.pulls[int(found[1])]
         if method == "POST":
@@ -308,11 +356,12 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
             pull.comments.append(
                 FakeComment(forge.new_id(), "grace", str(body["body"]), first.path, first.line, first.id)
             )
-            return 201, {"id": forge.next_id}
+            return 201, _gitlab_note(forge, pull, pull.comments[-1])
         threads = [one for one in pull.comments if not one.reply_to]
         return 200, [
             {
                 "id": str(thread.id),
+                "individual_note": not thread.path,
                 "notes": [
                     _gitlab_note(forge, pull, one) for one in pull.comments if thread.id in (one.id, one.reply_to)
                 ],
@@ -320,60 +369,60 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
             for thread in threads
         ]
     if found := re.fullmatch(r"/merge_requests/(\d+)/notes", path):
-        forge.pulls[int(found[1])].comments.append(FakeComment(forge.new_id(), "grace", str(body["body"])))
-        return 201, {}
+        pull = forge.pulls[int(found[1])]
+        pull.comments.append(FakeComment(forge.new_id(), "grace", str(body["body"])))
+        return 201, _gitlab_note(forge, pull, pull.comments[-1])
     if found := re.fullmatch(r"/members/all/(\d+)", path):
-        known = {_user_id(name): name for name in WRITERS}
-        return (200, {"access_level": 40}) if int(found[1]) in known else (404, {"message": "404 Not found"})
+        known = {gitlab_answers.user_id(name): name for name in WRITERS}
+        if int(found[1]) not in known:
+            return 404, {"message": "404 Not found"}
+        return 200, {**gitlab_answers.user(forge.url, known[int(found[1])]), "access_level": 40, "expires_at": None}
     if found := re.fullmatch(r"/statuses/(\w+)", path):
         forge.statuses.setdefault(found[1], []).append((str(body["name"]), str(body["state"])))
-        return 201, {}
+        return 201, gitlab_answers.status(forge.url, found[1], str(body["name"]), str(body["state"]))
     if found := re.fullmatch(r"/repository/commits/(\w+)/statuses", path):
-        return 200, [{"name": name, "status": state} for name, state in dict(forge.statuses.get(found[1], [])).items()]
+        shown = dict(forge.statuses.get(found[1], [])).items()
+        return 200, [gitlab_answers.status(forge.url, found[1], name, state) for name, state in shown]
+    if path == "/issues":
+        return 200, [_gitlab_issue(forge, number) for number in forge.issues_with(query["labels"])]
     if found := re.fullmatch(r"/issues/(\d+)", path):
-        title, text = forge.issues[int(found[1])]
-        return 200, {
-            "iid": int(found[1]),
-            "title": title,
-            "description": text,
-            "web_url": f"{forge.url}/-/issues/{found[1]}",
-        }
+        return 200, _gitlab_issue(forge, int(found[1]))
     return 404, {"message": "404 Not found"}
 
 
+def _gitlab_brief(forge: FakeForge, pull: FakePull) -> Json:
+    url = f"{forge.url}/{REPOSITORY}/-/merge_requests/{pull.number}"
+    state = {"open": "opened"}.get(pull.state, pull.state)
+    return gitlab_answers.brief_merge(url, pull.number, pull.title, pull.body, state)
+
+
 def _gitlab_merge(forge: FakeForge, pull: FakePull) -> Json:
-    return {
-        "iid": pull.number,
-        "web_url": f"{forge.url}/{REPOSITORY}/-/merge_requests/{pull.number}",
-        "state": {"open": "opened"}.get(pull.state, pull.state),
+    more: Json = {
         "target_branch": pull.base,
-        "title": pull.title,
-        "description": pull.body,
+        "source_branch": pull.branch,
+        "labels": pull.labels,
         "draft": pull.draft,
-        "sha": forge.head_of(pull),
+        "work_in_progress": pull.draft,
         "merge_commit_sha": pull.merged_as or None,
+        "merge_when_pipeline_succeeds": pull.queued,
         "detailed_merge_status": "mergeable" if pull.state == "open" else "not_open",
     }
+    return gitlab_answers.merge(forge.url, _gitlab_brief(forge, pull), forge.head_of(pull), more)
 
 
 def _gitlab_note(forge: FakeForge, pull: FakePull, one: FakeComment) -> Json:
-    place = {"new_path": one.path, "new_line": one.line, "head_sha": forge.head_of(pull)}
-    return {
-        "id": one.id,
-        "body": one.text,
-        "author": _user(one.author),
-        "resolvable": bool(one.path),
-        "resolved": one.resolved,
-        "position": place if one.path else None,
-    }
+    if not one.path:
+        return gitlab_answers.note(forge.url, one.id, one.author, one.text, {})
+    head = forge.head_of(pull)
+    lines = {"old_path": one.path, "new_path": one.path, "old_line": None, "new_line": one.line}
+    place = {"base_sha": head, "start_sha": head, "head_sha": head, "position_type": "text", **lines}
+    more: Json = {"type": "DiffNote", "resolvable": True, "resolved": one.resolved, "position": place}
+    return gitlab_answers.note(forge.url, one.id, one.author, one.text, more)
 
 
-def _user_id(name: str) -> int:
-    return sum(map(ord, name))
-
-
-def _user(name: str) -> Json:
-    return {"id": _user_id(name), "username": name}
+def _gitlab_issue(forge: FakeForge, number: int) -> Json:
+    title, text = forge.issues[number]
+    return gitlab_answers.issue(forge.url, number, title, text, forge.labelled.get(number, []))
 
 
 def _gitea(forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json) -> tuple[int, object]:  # noqa: C901
@@ -392,6 +441,9 @@ def _gitea(forge: FakeForge, method: str, path: str, query: Mapping[str, str], b
         return 200 if method == "GET" else 201, _gitea_pull(forge, pull)
     if found := re.fullmatch(r"/pulls/(\d+)/merge", path):
         pull = forge.pulls[int(found[1])]
+        if body["merge_when_checks_succeed"] and body["head_commit_id"] == forge.head(pull.branch):
+            known, pull.queued = pull.queued, True
+            return (409, {"message": "already scheduled to auto merge"}) if known else (201, None)
         status = forge.try_merge(pull, str(body["head_commit_id"]), str(body["Do"]))
         return status, None if status == 200 else {"message": forge.merge_fails or "head out of date"}
     if found := re.fullmatch(r"/pulls/(\d+)/reviews", path):
@@ -407,7 +459,7 @@ def _gitea(forge: FakeForge, method: str, path: str, query: Mapping[str, str], b
             }
             for one in pull.reviews
         ]
-        lines = {"id": 1, "user": {"login": "ada"}, "state": "COMMENT", "body": "", "commit_id": ""}
+        lines = {"id": 1, "user": {"login": "ada"}, "state": "COMMENT", "body": "", "commit_id": forge.head_of(pull)}
         return 200, [*reviews, lines] if query["page"] == "1" else []
     if found := re.fullmatch(r"/pulls/(\d+)/reviews/(\d+)/comments", path):
         some = [one for one in forge.pulls[int(found[1])].comments if one.path and found[2] == "1"]
@@ -416,8 +468,8 @@ def _gitea(forge: FakeForge, method: str, path: str, query: Mapping[str, str], b
         pull = forge.pulls[int(found[1])]
         if method == "POST":
             pull.comments.append(FakeComment(forge.new_id(), "grace", str(body["body"])))
-            return 201, _gitea_comment(pull.comments[-1])
-        return 200, [_gitea_comment(one) for one in pull.comments if not one.path] if query["page"] == "1" else []
+            return 201, _gitea_said(pull.comments[-1])
+        return 200, [_gitea_said(one) for one in pull.comments if not one.path]
     if path == "/labels":
         return 200, [{"id": 7, "name": "phasegate"}] if query["page"] == "1" else []
     if found := re.fullmatch(r"/issues/(\d+)/labels", path):
@@ -430,18 +482,15 @@ def _gitea(forge: FakeForge, method: str, path: str, query: Mapping[str, str], b
         return 200, {"permission": "write" if found[1] in WRITERS else "read"}
     if found := re.fullmatch(r"/statuses/(\w+)", path):
         forge.statuses.setdefault(found[1], []).append((str(body["context"]), str(body["state"])))
-        return 201, {}
+        return 201, {"context": body["context"], "status": body["state"]}
     if found := re.fullmatch(r"/commits/(\w+)/status", path):
         some_statuses = dict(forge.statuses.get(found[1], [])).items()
         return 200, {"statuses": [{"context": name, "status": state} for name, state in some_statuses]}
+    if path == "/issues":
+        some_issues = [_gitea_issue(forge, number) for number in forge.issues_with(query["labels"])]
+        return 200, some_issues if query["page"] == "1" else []
     if found := re.fullmatch(r"/issues/(\d+)", path):
-        title, text = forge.issues[int(found[1])]
-        return 200, {
-            "number": int(found[1]),
-            "title": title,
-            "body": text,
-            "html_url": f"{forge.url}/issues/{found[1]}",
-        }
+        return 200, _gitea_issue(forge, int(found[1]))
     return 404, {"message": "Not Found"}
 
 
@@ -456,9 +505,21 @@ def _gitea_pull(forge: FakeForge, pull: FakePull) -> Json:
         "head": {"ref": pull.branch, "sha": forge.head_of(pull)},
         "base": {"ref": pull.base, "sha": forge.head(pull.base)},
         "merged": pull.state == "merged",
+        "merged_at": github_answers.TIME if pull.state == "merged" else None,
         "merge_commit_sha": pull.merged_as or None,
         "mergeable": pull.state == "open",
     }
+
+
+def _gitea_said(one: FakeComment) -> Json:
+    return {"id": one.id, "user": {"login": one.author}, "body": one.text}
+
+
+def _gitea_issue(forge: FakeForge, number: int) -> Json:
+    title, text = forge.issues[number]
+    labels = [{"id": 7, "name": name} for name in forge.labelled.get(number, [])]
+    where = f"{forge.url}/issues/{number}"
+    return {"number": number, "title": title, "body": text, "html_url": where, "labels": labels, "pull_request": None}
 
 
 def _gitea_comment(one: FakeComment) -> Json:
@@ -509,7 +570,6 @@ class _Handler(BaseHTTPRequestHandler):
             return
         forge = self.forge
         with forge.lock:
-            forge.asked.append(f"{method} {split.path}")
             if method == "GET" and re.search(r"/(pulls|merge_requests)/\d+$", split.path) and forge.people:
                 forge.people.pop(0)()
             for fault in forge.faults:
@@ -521,7 +581,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(401, {"message": "Bad credentials"})
                 return
             query = {key: values[0] for key, values in parse_qs(split.query).items()}
-            status, said = APIS[forge.kind](forge, method, split.path, query, json.loads(data or b"{}"))
+            body = json.loads(data or b"{}")
+            status, said = APIS[forge.kind](forge, method, split.path, query, body)
+            forge.exchanges.append(Exchange(method, split.path, query, body, status, said))
             if method != "GET":
                 forge.on_done(f"{method} {split.path}")
             if f"{method} {split.path}" in forge.lose_answers:

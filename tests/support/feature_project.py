@@ -211,6 +211,13 @@ class FeatureProject(NamedTuple):
     def branches(self) -> set[str]:
         return set(self.git("branch", "--format=%(refname:short)").splitlines())
 
+    def features(self) -> list[str]:
+        reader = read_store(self.project.location)
+        if reader is None:
+            return []
+        with reader:
+            return reader.features()
+
     def feature(self, slug: str = SLUG) -> Feature:
         reader = read_store(self.project.location)
         assert reader is not None

@@ -185,6 +185,7 @@ class ForgeSettings(Settings, frozen=True):
     repository: str = ""
     token_env: str = ""  # the name of the variable that holds the token
     poll_s: Seconds = 30  # how often `run` looks at first; it slows down to ten times that
+    starts: Mapping[str, Text] = msgspec.field(default_factory=dict)  # the label of an issue -> a workflow, by `sync`
 
 
 class Mcp(Settings, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
-from phasegate.forge.github import CONTEXT, all_passed
+from phasegate.forge.github_like import CONTEXT, all_passed, open_first
 from phasegate.forge.http import Api, Read
 from phasegate.forge.people import Writers
 from phasegate.forge.port import Issue, MergeAnswer, MergeOutcome, Wanted
@@ -35,6 +35,7 @@ class _GitLabMerge(Read, frozen=True):
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
     detailed_merge_status: str = ""
+    merge_when_pipeline_succeeds: bool = False  # true of one on a merge train, too
 
 
 class _GitLabBy(Read, frozen=True):
@@ -84,8 +85,8 @@ class _GitLabStatus(Read, frozen=True):
 class _GitLabIssue(Read, frozen=True):
     iid: int
     title: str
-    web_url: str
     description: str | None = None
+    labels: tuple[str, ...] = ()
 
 
 class GitLab:
@@ -96,9 +97,9 @@ class GitLab:
         self._writers = Writers(self._may_write)
 
     def find(self, branch: str, base: str) -> Sequence[Pull]:
-        asked = {"source_branch": branch, "target_branch": base, "state": "all"}
+        asked = {"source_branch": branch, "target_branch": base}
         found = self._api.get_all(f"{self._project}/merge_requests", _GitLabMerge, **asked)
-        return sorted(map(_as_pull, found), key=lambda one: (one.state is not PullState.OPEN, -one.number))
+        return open_first(map(_as_pull, found))
 
     def create(self, wanted: Wanted) -> Pull | None:
         body: dict[str, object] = {
@@ -144,7 +145,7 @@ class GitLab:
     def merge(self, number: int, head: str, method: str, *, queue: bool) -> MergeAnswer:
         if queue:
             path = f"{self._project}/merge_trains/merge_requests/{number}"
-            answer = self._api.send("POST", path, {"sha": head}, (400, 409))
+            answer = self._api.send("POST", path, {"sha": head, "squash": method == "squash"}, (400, 409))
             outcome = {400: MergeOutcome.REFUSED, 409: MergeOutcome.MOVED}.get(answer.status, MergeOutcome.QUEUED)
             return MergeAnswer(outcome, answer.said())
         body = {"sha": head, "squash": method == "squash", "should_remove_source_branch": False}
@@ -164,7 +165,11 @@ class GitLab:
 
     def issue(self, number: int) -> Issue:
         found = self._api.get(f"{self._project}/issues/{number}", _GitLabIssue)
-        return Issue(found.iid, found.title, found.description or "")
+        return _as_issue(found)
+
+    def issues(self, label: str) -> Sequence[Issue]:
+        found = self._api.get_all(f"{self._project}/issues", _GitLabIssue, labels=label, state="opened")
+        return [_as_issue(one) for one in found if label in one.labels]
 
     def _ids(self, names: Sequence[str]) -> Iterator[int]:
         for name in names:
@@ -205,6 +210,10 @@ def _title(wanted: Wanted) -> str:
     return f"{_DRAFT}{wanted.title}" if wanted.draft else wanted.title
 
 
+def _as_issue(found: _GitLabIssue) -> Issue:
+    return Issue(found.iid, found.title, found.description or "")
+
+
 def _as_pull(found: _GitLabMerge) -> Pull:
     state = _STATES.get(found.state, PullState.CLOSED)
     merged_as = found.merge_commit_sha or found.squash_commit_sha or found.sha or ""
@@ -217,4 +226,5 @@ def _as_pull(found: _GitLabMerge) -> Pull:
         body=found.description or "",
         draft=found.draft,
         merged_as=merged_as if state is PullState.MERGED else "",
+        queued=found.merge_when_pipeline_succeeds,
     )

@@ -65,8 +65,11 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class Api:
     """The API of one forge. The token is in a header, never in an address."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> None:
-        self._url, self._headers, self._timeout_s = url.rstrip("/"), dict(headers), timeout_s
+    def __init__(
+        self, url: str, headers: Mapping[str, str], page: Mapping[str, str], *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """`page` is how the forge is asked for long pages."""
+        self._url, self._headers, self._page, self._timeout_s = url.rstrip("/"), dict(headers), page, timeout_s
         self._opener = urllib.request.build_opener(_NoRedirect)
         self._seen: dict[str, HttpAnswer] = {}  # answers with an ETag: asked again, an unchanged one costs nothing
 
@@ -77,7 +80,7 @@ class Api:
         """A list, page by page."""
         found: list[T] = []
         for page in range(1, MOST_PAGES + 1):
-            asked = self._with(path, {**query, "per_page": "100", "limit": "50", "page": str(page)})
+            asked = self._with(path, {**query, **self._page, "page": str(page)})
             answer = self._get(asked)
             some: list[T] = self.decode(answer, list[type_])  # type: ignore[valid-type]
             found += some

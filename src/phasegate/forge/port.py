@@ -68,5 +68,8 @@ class Forge(Protocol):
     def issue(self, number: int) -> Issue:
         """An issue of the repository."""
 
+    def issues(self, label: str) -> Sequence[Issue]:
+        """The open issues that have a label."""
+
 
 MakesForge = Callable[[Api, str], Forge]  # the API's client, the repository as `owner/name`

@@ -19,6 +19,7 @@ class ForgeRow(NamedTuple):
     hosts: tuple[str, ...]  # to which the tokens of these variables go: a repository's settings may name any host
     tokens: tuple[str, ...]
     user: str  # for git over HTTP, with the token as password
+    page: tuple[str, str] = ("per_page", "100")
     program: tuple[str, ...] = ()  # a program that knows a token
 
 
@@ -30,7 +31,7 @@ ROWS: Mapping[str, ForgeRow] = {
         ("github.com",),
         ("GH_TOKEN", "GITHUB_TOKEN"),
         "x-access-token",
-        ("gh", "auth", "token", "--hostname", "{host}"),
+        program=("gh", "auth", "token", "--hostname", "{host}"),
     ),
     "gitlab": ForgeRow(
         GitLab,
@@ -39,9 +40,17 @@ ROWS: Mapping[str, ForgeRow] = {
         ("gitlab.com",),
         ("GITLAB_TOKEN",),
         "oauth2",
-        ("glab", "config", "get", "token", "--host", "{host}"),
+        program=("glab", "config", "get", "token", "--host", "{host}"),
     ),
-    "gitea": ForgeRow(Gitea, "/api/v1", ("Authorization", "token "), ("codeberg.org",), ("CODEBERG_TOKEN",), "token"),
+    "gitea": ForgeRow(
+        Gitea,
+        "/api/v1",
+        ("Authorization", "token "),
+        ("codeberg.org",),
+        ("CODEBERG_TOKEN",),
+        "token",
+        page=("limit", "50"),
+    ),
 }
 
 
@@ -50,4 +59,4 @@ def forge_at(kind: str, url: str, repository: str, token: str) -> Forge:
     row = ROWS[kind]
     name, before = row.header
     address = "https://api.github.com" if url == "https://github.com" else url.rstrip("/") + row.api
-    return row.makes(Api(address, {name: before + token}), repository)
+    return row.makes(Api(address, {name: before + token}, dict([row.page])), repository)

@@ -7,10 +7,12 @@ from pathlib import Path
 import click
 
 from phasegate.doors.cli.feature_option import feature_option
-from phasegate.doors.cli.render import json_option
+from phasegate.doors.cli.render import json_option, say
 from phasegate.doors.cli.running import carry_on
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes
+from phasegate.engine.feature_journal import naming
+from phasegate.engine.forge_sync import at_forge, begin_labelled
 from phasegate.engine.project import open_project, opened_store
 
 
@@ -18,10 +20,10 @@ from phasegate.engine.project import open_project, opened_store
 @feature_option
 @json_option
 def sync(feature: str | None, as_json: bool) -> int:
-    """Look once at the pull request of a feature, and record what is new there. No agent is started.
+    """Look once at the forge, and record what is new there. No agent is started.
 
-    What is approved and green is merged, if [merge] automatic says so. Remarks: by the next `phasegate run`.
-    Exit 0: it was looked at. Exit 1: it needs you.
+    What is approved and green is merged, if [merge] automatic says so. Remarks: by the next `phasegate run`. Issues
+    with a label of [forge] starts begin a workflow, once each. Exit 0: it was looked at. Exit 1: one needs you.
 
     \b
     Examples:
@@ -30,5 +32,11 @@ def sync(feature: str | None, as_json: bool) -> int:
     """
     project = open_project(Path.cwd())
     with opened_store(project) as store:
-        slug = orders.chosen(project, store, feature)
-        return carry_on(project, store, slug, Wishes(by=project.ordered_at("cli"), look_once=True), as_json)
+        begun = begin_labelled(project, store) if feature is None else []
+        for slug in begun:
+            say(f"{slug}: begun; then: phasegate run{naming(store, slug)}", err=True)
+        waiting = [] if feature else at_forge(store)
+        if feature or not (waiting or project.config.forge.starts):
+            waiting = [orders.chosen(project, store, feature)]
+        wishes = Wishes(by=project.ordered_at("cli"), look_once=True)
+        return max((carry_on(project, store, slug, wishes, as_json) for slug in waiting), default=0)

@@ -1,0 +1,36 @@
+"""What `sync` finds to do: issues that begin a workflow, features whose next step is at the forge."""
+
+from __future__ import annotations
+
+from phasegate.engine.feature_journal import read_feature, recorded_workflows
+from phasegate.engine.forges import open_forge
+from phasegate.engine.orders import start
+from phasegate.engine.ports import RunRecord
+from phasegate.engine.project import Project
+from phasegate.rules.decide import decide
+from phasegate.rules.feature_state import AT_FORGE
+from phasegate.rules.pull_request import issue_of_wish, wish_of_issue
+
+
+def begin_labelled(project: Project, store: RunRecord) -> list[str]:
+    """Begin a workflow for each open issue with a label of `starts` that had none; the features. None is run."""
+    starts = project.config.forge.starts
+    if not starts:
+        return []
+    forge, begun = open_forge(project).forge, []
+    features = (read_feature(store, slug) for slug in store.features())
+    known = {issue_of_wish(feature.description) for feature in features if feature}
+    for label, workflow in starts.items():
+        for issue in forge.issues(label):
+            wish = wish_of_issue(issue.number, issue.title, issue.text)
+            if issue_of_wish(wish) not in known:
+                known.add(issue_of_wish(wish))
+                begun.append(start(project, store, workflow, wish, by=project.ordered_at("forge")))
+    return begun
+
+
+def at_forge(store: RunRecord) -> list[str]:
+    """The features whose next step is at the forge."""
+    active = (one.feature for one in recorded_workflows(store) if one.active)
+    features = ((slug, read_feature(store, slug)) for slug in active)
+    return [slug for slug, feature in features if feature and decide(feature)[0].step in AT_FORGE]
