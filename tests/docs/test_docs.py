@@ -145,5 +145,10 @@ def test_every_module_of_the_engine_is_on_the_map() -> None:
     assert not {name for name in modules if f"`{name}`" not in page}
 
 
+def test_every_decision_has_a_number_of_its_own() -> None:
+    numbers = [path.name.partition("-")[0] for path in (ROOT / "docs/adr").glob("0*.md")]
+    assert len(numbers) == len(set(numbers)) > 20, sorted(numbers)
+
+
 def test_the_stand_in_of_the_tutorial_is_a_valid_scenario() -> None:
     assert load_scenario(ROOT / "docs/tutorial/stand-in.toml").turns
