@@ -25,6 +25,11 @@ $(VENV)/.dev: $(VENV)/.runtime $(patsubst %,requirements/%.txt,dev board otel s3
 	@$(BIN)/python -m pip install --quiet --require-hashes $(patsubst %,-r requirements/%.txt,dev board otel s3)
 	@touch $@
 
+# The official SDK of MCP is a peer in tests, never a dependency: its import costs more than our server's whole start.
+$(VENV)/.peers: $(VENV)/.dev requirements/mcp.txt
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/mcp.txt
+	@touch $@
+
 demo: $(VENV)/.runtime ## the product at work in a throw-away folder
 	@$(BIN)/phasegate demo
 
@@ -46,7 +51,7 @@ test-long: $(VENV)/.dev ## all tests, in the nightly profile
 test-repos: $(VENV)/.dev ## public projects from the registries, from init to a merged package; prints a table
 	@$(BIN)/python tools/test_repos.py $(REPOS)
 
-test-agents: $(VENV)/.dev ## the real agent programs against a stand-in model; NEWEST=1: the newest of each
+test-agents: $(VENV)/.peers ## the real agent programs against a stand-in model; NEWEST=1: the newest of each
 	@$(BIN)/python tools/agent_tests.py $(if $(NEWEST),--newest) -n $(WORKERS) -q
 
 test-fleet: $(VENV)/.dev ## the record in a real S3 server; installs it
@@ -90,7 +95,7 @@ traceability: $(VENV)/.dev ## write docs/TRACEABILITY.md from the markers in the
 
 lock: ## resolve the locked requirements anew
 	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet pip-tools
-	@cd requirements && for f in build runtime dev board browser otel s3 servers audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
+	@cd requirements && for f in build runtime dev board browser otel s3 servers mcp audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
 	  --allow-unsafe --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o $$f.txt $$f.in; done
 
 clean: ## remove what make made

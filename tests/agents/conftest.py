@@ -36,6 +36,12 @@ def subject(request: pytest.FixtureRequest, programs: Path) -> Subject:
     return found
 
 
+@pytest.fixture
+def node22(programs: Path) -> None:
+    if _node_major(programs) < 22:
+        pytest.skip("this needs Node 22, which the registry has for other machines only")
+
+
 def _node_major(programs: Path) -> int:
     path = {"PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin"}
     said = subprocess.run(["node", "--version"], capture_output=True, text=True, env=path, timeout=30)

@@ -6,6 +6,6 @@ assert prompt in model.seen[0].text
 """
 
 from support.standin.server import Seen, Standin
-from support.standin.turns import Cut, Fail, Garble, Hang, Say, Script, Shell, Turn, Write
+from support.standin.turns import Cut, Fail, Garble, Hang, Say, Script, Shell, Tool, Turn, Write
 
-__all__ = ["Cut", "Fail", "Garble", "Hang", "Say", "Script", "Seen", "Shell", "Standin", "Turn", "Write"]
+__all__ = ["Cut", "Fail", "Garble", "Hang", "Say", "Script", "Seen", "Shell", "Standin", "Tool", "Turn", "Write"]

@@ -141,7 +141,9 @@ class Responses(_OpenAi):
     """OpenAI's Responses."""
 
     def offered(self, body: Json) -> list[str]:
-        return [tool.get("name", tool["type"]) for tool in body.get("tools", [])]
+        tools = body.get("tools", [])
+        spaces = [f"{tool['name']}.{one['name']}" for tool in tools if "tools" in tool for one in tool["tools"]]
+        return [*(tool.get("name", tool["type"]) for tool in tools), *spaces]
 
     def results(self, body: Json) -> int:
         return sum(str(item.get("type", "")).endswith("_call_output") for item in body["input"])
@@ -180,8 +182,9 @@ class Responses(_OpenAi):
             kind, argument = "custom_tool_call", "input"
         else:
             kind, argument = "function_call", "arguments"
-        named = {"type": kind, "id": f"item_{_next()}", "call_id": f"call_{_next()}", "name": move.name}
-        return {**named, argument: _arguments(move)}
+        space, _, name = move.name.rpartition(".")
+        named = {"type": kind, "id": f"item_{_next()}", "call_id": f"call_{_next()}", "name": name}
+        return {**named, **({"namespace": space} if space else {}), argument: _arguments(move)}
 
 
 class Chat(_OpenAi):

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
 from support.standin.dialects import Dialect, Json, dialect_of
-from support.standin.turns import Cut, Fail, Garble, Hang, Move, Say, Script, Shell, Turn, Write, call_for
+from support.standin.turns import Cut, Fail, Garble, Hang, Move, Say, Script, Shell, Tool, Turn, Write, call_for
 
 NOT_OFFERED = "There is no tool for that."
 ASIDE = Say("A title")  # agents ask for titles and summaries besides: without tools, and never part of the scenario
@@ -91,7 +91,7 @@ class Standin:
                 return ASIDE
             text = seen.text
             script = next((script for script in self.scripts if script.fits(text)), Script((ASIDE,)))
-            return self._due(script.turns, dialect.results(seen.body))
+            return script.turns(text) if callable(script.turns) else self._due(script.turns, dialect.results(seen.body))
 
     def _due(self, turns: tuple[Turn, ...], results: int) -> Turn:
         """As many turns are over as the conversation holds tool results; failures that are used up are left out."""
@@ -197,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
 def _move(turn: Turn, seen: Seen, dialect: Dialect) -> Move:
     if isinstance(turn, Write) and (folder := _WORKS_IN.search(seen.text)):
         turn = turn._replace(path=f"{folder[1]}/{turn.path}")
-    if isinstance(turn, Write | Shell):
+    if isinstance(turn, Write | Shell | Tool):
         return call_for(turn, dialect.offered(seen.body)) or Say(NOT_OFFERED)
     assert isinstance(turn, Say)
     return Say(turn.text(seen.text)) if callable(turn.text) else turn

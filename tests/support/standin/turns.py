@@ -26,6 +26,13 @@ class Shell(NamedTuple):
     command: str
 
 
+class Tool(NamedTuple):
+    """Has a tool of our MCP server called, by whatever name the agent offers it."""
+
+    name: str
+    arguments: dict[str, object]
+
+
 class Fail(NamedTuple):
     """Answers with an HTTP error: always, or so many times and then goes on with the next turn."""
 
@@ -48,13 +55,13 @@ class Hang(NamedTuple):
     """Says nothing until the server is told to let go."""
 
 
-Turn = Say | Write | Shell | Fail | Cut | Garble | Hang
+Turn = Say | Write | Shell | Tool | Fail | Cut | Garble | Hang
 
 
 class Script(NamedTuple):
-    """The turns of every conversation in which the pattern is found."""
+    """The turns of every conversation in which the pattern is found, or what finds the next one in its text."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[Turn, ...] | Callable[[str], Turn]
     about: str = ""
 
     def fits(self, text: str) -> bool:
@@ -71,8 +78,11 @@ class Call(NamedTuple):
 Move = Say | Call
 
 
-def call_for(turn: Write | Shell, offered: Sequence[str]) -> Call | None:
+def call_for(turn: Write | Shell | Tool, offered: Sequence[str]) -> Call | None:
     """The call that carries the turn out with the tools that are offered, or None."""
+    if isinstance(turn, Tool):
+        named = (name for name in offered if re.sub("[^a-z]+", "_", name).endswith(f"phasegate_{turn.name}"))
+        return next((Call(name, turn.arguments) for name in named), None)
     known = _WRITERS if isinstance(turn, Write) else _SHELLS
     name = next((name for name in known if name in offered), None)
     if name is None:
