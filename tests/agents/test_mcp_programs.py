@@ -95,7 +95,7 @@ def drives(text: str) -> ModelTurn:
         found = [*re.finditer(pattern, text)]
         return (found[-1].start(), found[-1].group(1)) if found else (-1, "")
 
-    if text.count('"cursor"') > MOST_CALLS:
+    if text.count('"cursor"') > MOST_CALLS or text.count("hint: ") > 5:
         return Say("Lost.")
     stands, orders = last(r'"standing"\s*:\s*"(\w+)"'), last(r'"orders"\s*:\s*\[(.*?)\]')[1]
     if stands[0] < 0:

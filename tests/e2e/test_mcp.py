@@ -92,6 +92,7 @@ def test_what_no_person_confirms_is_not_done_and_is_on_record(
     with McpClient(run.root, version=version, person=confirms) as client:  # the control: a person does
         client.tool("decide", order="cancel", text="it is late")
         assert client.tool("status", feature=SLUG)["now"]["stage"] == "cancelled"
+        assert client.tool("wait", after=0)["now"]["stage"] == "cancelled"  # who follows it hears of its end
 
 
 @pytest.mark.demand("X2.a")

@@ -217,10 +217,12 @@ def _wait(given: WaitFor, desk: McpDesk, question: Question) -> Fields:
 
 
 def _in_work(reader: Reader, desk: McpDesk) -> str:
-    shown = overview(reader, str(desk.folder)).workflow
-    if shown is None:
-        raise StateConflict("no workflow is active", "start one: the tool `start`, then `run`")
-    return shown.feature
+    """The one that is active, or has just ended: who follows a run hears of its end."""
+    if shown := overview(reader, str(desk.folder)).workflow:
+        return shown.feature
+    for last in reader.events_before(reader.head().entries + 1, 1):
+        return last.feature
+    raise StateConflict("no workflow was started", "start one: the tool `start`, then `run`")
 
 
 def _explain(given: PartOf, desk: McpDesk, _question: Question) -> Fields:
