@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import msgspec
 
@@ -25,7 +24,6 @@ from phasegate.agents.port import (
     EventKind,
     FinishedRun,
     Launch,
-    MakesHarness,
     StreamReading,
     Talk,
     Usage,
@@ -62,35 +60,29 @@ _REMEDIES = {
 }
 
 
-class Acp(NamedTuple):
+def launch(row: HarnessRow, task: AgentTask) -> Launch:
     """Starts our program, which starts the configured agent and speaks with it."""
-
-    row: HarnessRow
-
-    def launch(self, task: AgentTask) -> Launch:
-        given = task.agent.command or self.row.command
-        if not given:
-            raise ConfigError(
-                f"agent {task.agent.name!r} has no command",
-                f'set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}]',
-            )
-        command = _found(own_files(task.repository, given))
-        # A program with a harness of its own has its variables, settings and sign-in here too: what keeps the
-        # settings of a repository from it is the same.
-        known = row_of(ACP, command)
-        launch = _launch(task, known)
-        return msgspec.structs.replace(
-            launch,
-            argv=(*PROGRAM, *command),
-            stdin=msgspec.json.encode(_order(task)),
-            env={**launch.env, **dict(known.acp_env if known else ())},
+    given = task.agent.command or row.command
+    if not given:
+        raise ConfigError(
+            f"agent {task.agent.name!r} has no command",
+            f'set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}]',
         )
+    command = _found(own_files(task.repository, given))
+    # A program with a harness of its own has its variables, settings and sign-in here too: what keeps the
+    # settings of a repository from it is the same.
+    known = row_of(ACP, command)
+    plain = _launch(task, known)
+    return msgspec.structs.replace(
+        plain,
+        argv=(*PROGRAM, *command),
+        stdin=msgspec.json.encode(_order(task)),
+        env={**plain.env, **dict(known.acp_env if known else ())},
+    )
 
-    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return AcpReading(FirstSign(talk, task.agent.first_sign_s))
 
-
-HARNESS: MakesHarness = Acp
+def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
+    return AcpReading(FirstSign(talk, task.agent.first_sign_s))
 
 
 def _launch(task: AgentTask, known: HarnessRow | None) -> Launch:

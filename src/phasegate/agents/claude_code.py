@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from phasegate.agents.claude_stream import ClaudeStream
-from phasegate.agents.port import (
-    AgentTask,
-    Launch,
-    MakesHarness,
-    StreamReading,
-    Talk,
-)
+from phasegate.agents.port import AgentTask, Launch, StreamReading, Talk
 from phasegate.agents.program_launch import launch_of, model_option
 from phasegate.agents.stream_state import StreamState
 from phasegate.rules.harnesses import HarnessRow
@@ -32,18 +24,13 @@ _ENV = {
 }
 
 
-class ClaudeCode(NamedTuple):
-    row: HarnessRow
-
-    def launch(self, task: AgentTask) -> Launch:
-        # The cage bounds what it can do; it does not take root for an answer unless it is told of a sandbox.
-        permissions = _FREE if task.caged else _EDITS_AND_COMMITS
-        env = {**_ENV, "IS_SANDBOX": "1"} if task.caged else _ENV
-        arguments = (*_ARGUMENTS, *model_option(task, "--model"), *permissions)
-        return launch_of(task, self.row, arguments, env=env)
-
-    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return ClaudeStream(StreamState(self.row, task, talk), task.checkout)
+def launch(row: HarnessRow, task: AgentTask) -> Launch:
+    # The cage bounds what it can do; it does not take root for an answer unless it is told of a sandbox.
+    permissions = _FREE if task.caged else _EDITS_AND_COMMITS
+    env = {**_ENV, "IS_SANDBOX": "1"} if task.caged else _ENV
+    arguments = (*_ARGUMENTS, *model_option(task, "--model"), *permissions)
+    return launch_of(task, row, arguments, env=env)
 
 
-HARNESS: MakesHarness = ClaudeCode
+def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
+    return ClaudeStream(StreamState(row, task, talk), task.checkout)

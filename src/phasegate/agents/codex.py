@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from phasegate.agents.api_error import Trouble, meaning_of
-from phasegate.agents.port import (
-    AgentEvent,
-    AgentTask,
-    Ending,
-    EventKind,
-    Launch,
-    MakesHarness,
-    StreamReading,
-    Talk,
-    Usage,
-)
+from phasegate.agents.port import AgentEvent, AgentTask, Ending, EventKind, Launch, StreamReading, Talk, Usage
 from phasegate.agents.program_launch import launch_of, model_option
 from phasegate.agents.stream_line import LineReader, count
 from phasegate.agents.stream_state import ReadsStream, StreamState
@@ -38,19 +27,14 @@ PATIENCE_S = 30.0  # it waits as long as a rate limit lasts, hours maybe: we wai
 _MOST_RECONNECTS = 25  # without a network it would go on for ever
 
 
-class Codex(NamedTuple):
-    row: HarnessRow
-
-    def launch(self, task: AgentTask) -> Launch:
-        permissions = _FREE if task.caged else _OWN_SANDBOX
-        arguments = (*_ARGUMENTS, *model_option(task, "-m"), *permissions, "-")
-        return launch_of(task, self.row, arguments)
-
-    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _CodexReading(StreamState(self.row, task, talk), task.checkout)
+def launch(row: HarnessRow, task: AgentTask) -> Launch:
+    permissions = _FREE if task.caged else _OWN_SANDBOX
+    arguments = (*_ARGUMENTS, *model_option(task, "-m"), *permissions, "-")
+    return launch_of(task, row, arguments)
 
 
-HARNESS: MakesHarness = Codex
+def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
+    return _CodexReading(StreamState(row, task, talk), task.checkout)
 
 
 class _CodexChange(msgspec.Struct, frozen=True):

@@ -4,39 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from phasegate.agents.envelope import environment_of
 from phasegate.agents.plain_program import PlainReading
-from phasegate.agents.port import AgentTask, Launch, MakesHarness, StreamReading, Talk
+from phasegate.agents.port import AgentTask, Launch, StreamReading, Talk
 from phasegate.errors import ConfigError
 from phasegate.rules.harnesses import HarnessRow
 
 
-class AnyCommand(NamedTuple):
+def launch(row: HarnessRow, task: AgentTask) -> Launch:
     """Starts the configured command line; relative paths of files in it are those of the repository."""
-
-    row: HarnessRow
-
-    def launch(self, task: AgentTask) -> Launch:
-        if not task.agent.command:
-            raise ConfigError(
-                f"agent {task.agent.name!r} has no command",
-                f'set `command = ["program"]` in [agents.{task.agent.name}]',
-            )
-        return Launch(
-            argv=own_files(task.repository, task.agent.command),
-            stdin=task.envelope.to_json(),
-            network=True,  # it may have to reach a model
-            env=run_variables(task),
-            pass_env=task.agent.env,
+    if not task.agent.command:
+        raise ConfigError(
+            f"agent {task.agent.name!r} has no command",
+            f'set `command = ["program"]` in [agents.{task.agent.name}]',
         )
+    return Launch(
+        argv=own_files(task.repository, task.agent.command),
+        stdin=task.envelope.to_json(),
+        network=True,  # it may have to reach a model
+        env=run_variables(task),
+        pass_env=task.agent.env,
+    )
 
-    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return PlainReading()
 
-
-HARNESS: MakesHarness = AnyCommand
+def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
+    return PlainReading()
 
 
 def run_variables(task: AgentTask) -> dict[str, str]:

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import msgspec
 
 from phasegate.agents.claude_stream import ClaudeStream
-from phasegate.agents.port import (
-    AgentEvent,
-    AgentTask,
-    EventKind,
-    Launch,
-    MakesHarness,
-    StreamReading,
-    Talk,
-)
+from phasegate.agents.port import AgentEvent, AgentTask, EventKind, Launch, StreamReading, Talk
 from phasegate.agents.program_launch import launch_of, model_option
 from phasegate.agents.stream_line import LineReader
 from phasegate.agents.stream_state import StreamState
@@ -26,19 +17,14 @@ from phasegate.rules.harnesses import HarnessRow
 _NAMES = {"writeToolCall": "write", "editToolCall": "edit", "deleteToolCall": "edit", "shellToolCall": "shell"}
 
 
-class Cursor(NamedTuple):
-    row: HarnessRow
-
-    def launch(self, task: AgentTask) -> Launch:
-        permissions = ("--force", "--trust") if task.caged else ("--trust",)
-        arguments = ("-p", "--output-format", "stream-json", *permissions, *model_option(task, "--model"))
-        return launch_of(task, self.row, arguments)
-
-    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _CursorReading(StreamState(self.row, task, talk), task.checkout)
+def launch(row: HarnessRow, task: AgentTask) -> Launch:
+    permissions = ("--force", "--trust") if task.caged else ("--trust",)
+    arguments = ("-p", "--output-format", "stream-json", *permissions, *model_option(task, "--model"))
+    return launch_of(task, row, arguments)
 
 
-HARNESS: MakesHarness = Cursor
+def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
+    return _CursorReading(StreamState(row, task, talk), task.checkout)
 
 
 class _Call(msgspec.Struct, frozen=True):

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +17,6 @@ from phasegate.agents.port import (
     EventKind,
     FinishedRun,
     Launch,
-    MakesHarness,
     StreamReading,
     Talk,
     Usage,
@@ -67,32 +65,27 @@ _TRY = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
 _LOOP = "Loop detected"
 
 
-class Gemini(NamedTuple):
-    row: HarnessRow
-
-    def launch(self, task: AgentTask) -> Launch:
-        permissions = "yolo" if task.caged else "auto_edit"
-        # Only a server of this name may run: there is none, and a project cannot guess it and have one.
-        servers = ("--allowed-mcp-server-names", f"none-{task.envelope.job_id}")
-        arguments = ("-o", "stream-json", *servers, "--approval-mode", permissions, *model_option(task, "-m"))
-        launch = launch_of(
-            task,
-            self.row,
-            arguments,
-            env=_ENV,
-            home_files={_SETTINGS_FILE: settings_file({**_SETTINGS, **_sign_in(os.environ)})},
-        )
-        return msgspec.structs.replace(
-            launch,
-            default_env=dict.fromkeys(_FILLED, ""),
-            home_paths={"GEMINI_CLI_SYSTEM_SETTINGS_PATH": _SETTINGS_FILE},
-        )
-
-    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _GeminiReading(StreamState(self.row, task, talk), task.checkout)
+def launch(row: HarnessRow, task: AgentTask) -> Launch:
+    permissions = "yolo" if task.caged else "auto_edit"
+    # Only a server of this name may run: there is none, and a project cannot guess it and have one.
+    servers = ("--allowed-mcp-server-names", f"none-{task.envelope.job_id}")
+    arguments = ("-o", "stream-json", *servers, "--approval-mode", permissions, *model_option(task, "-m"))
+    plain = launch_of(
+        task,
+        row,
+        arguments,
+        env=_ENV,
+        home_files={_SETTINGS_FILE: settings_file({**_SETTINGS, **_sign_in(os.environ)})},
+    )
+    return msgspec.structs.replace(
+        plain,
+        default_env=dict.fromkeys(_FILLED, ""),
+        home_paths={"GEMINI_CLI_SYSTEM_SETTINGS_PATH": _SETTINGS_FILE},
+    )
 
 
-HARNESS: MakesHarness = Gemini
+def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
+    return _GeminiReading(StreamState(row, task, talk), task.checkout)
 
 
 def _sign_in(environment: Mapping[str, str]) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +15,6 @@ from phasegate.agents.port import (
     EventKind,
     FinishedRun,
     Launch,
-    MakesHarness,
     StreamReading,
     Talk,
     Usage,
@@ -45,20 +43,15 @@ LONGEST_LOG_LINE = 4_000
 _MOST_EMPTY_STEPS = 5  # a model whose stream is cut is asked again and again, without end
 
 
-class OpenCode(NamedTuple):
-    row: HarnessRow
-
-    def launch(self, task: AgentTask) -> Launch:
-        _refuse_plugins(task.checkout)
-        arguments = ("run", "--format", "json", "--auto", *_ERRORS_ON_STDERR, *model_option(task, "-m"))
-        env = _ENV if task.caged else {**_ENV, **_NO_SHELL}
-        return launch_of(task, self.row, arguments, env=env)
-
-    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _OpenCodeReading(StreamState(self.row, task, talk), task.checkout)
+def launch(row: HarnessRow, task: AgentTask) -> Launch:
+    _refuse_plugins(task.checkout)
+    arguments = ("run", "--format", "json", "--auto", *_ERRORS_ON_STDERR, *model_option(task, "-m"))
+    env = _ENV if task.caged else {**_ENV, **_NO_SHELL}
+    return launch_of(task, row, arguments, env=env)
 
 
-HARNESS: MakesHarness = OpenCode
+def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
+    return _OpenCodeReading(StreamState(row, task, talk), task.checkout)
 
 
 def _refuse_plugins(checkout: Path) -> None:

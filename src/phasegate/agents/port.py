@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -189,21 +189,15 @@ class AwaitsModel(Protocol):
         """The job starts now."""
 
 
-class Harness(Protocol):
-    """A kind of agent program. tests/contract/test_harness.py says what every one of them must do."""
+class Harness(NamedTuple):
+    """A kind of agent program: its row, and the two functions of its module, which take the row before the rest.
 
-    @property
-    def row(self) -> HarnessRow:
-        """What is known of its program, as data."""
+    tests/contract/test_harness.py says what every one of them must do.
+    """
 
-    def launch(self, task: AgentTask) -> Launch:
-        """How to start it; raises ConfigError when the configuration does not suffice."""
-
-    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        """A new reading for one run of this task. `talk` is the job itself, for agents that are answered or stopped."""
-
-
-MakesHarness = Callable[[HarnessRow], Harness]
+    row: HarnessRow
+    launch: Callable[[AgentTask], Launch]  # how to start it; a ConfigError when the configuration does not suffice
+    reading: Callable[[AgentTask, Talk], StreamReading]  # of one run; the job itself, for who is answered or stopped
 
 
 @cache
@@ -212,5 +206,5 @@ def harness_of(kind: str) -> Harness:
     row = ROWS.get(kind)
     if row is None:
         raise ConfigError(f"there is no harness {kind!r}", f"use one of: {', '.join(ROWS)}")
-    make: MakesHarness = import_module(f"phasegate.agents.{row.driven_by or row.kind}").HARNESS
-    return make(row)
+    module = import_module(f"phasegate.agents.{row.driven_by or row.kind}")
+    return Harness(row, partial(module.launch, row), partial(module.reading, row))

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from phasegate.agents.api_error import Trouble
 from phasegate.agents.claude_stream import ClaudeStream
-from phasegate.agents.port import (
-    AgentReport,
-    AgentTask,
-    FinishedRun,
-    Launch,
-    MakesHarness,
-    StreamReading,
-    Talk,
-)
+from phasegate.agents.port import AgentReport, AgentTask, FinishedRun, Launch, StreamReading, Talk
 from phasegate.agents.program_launch import launch_of, model_option, settings_file
 from phasegate.agents.stream_state import StreamState
 from phasegate.rules.harnesses import HarnessRow
@@ -30,25 +21,20 @@ _SETTINGS = {
 _API_ERROR = re.compile(r"\[API Error: [^\n]{0,300}")
 
 
-class Qwen(NamedTuple):
-    row: HarnessRow
-
-    def launch(self, task: AgentTask) -> Launch:
-        account = () if "--auth-type" in task.agent.command else ("--auth-type", "openai")
-        permissions = ("--yolo",) if task.caged else ("--approval-mode", "auto-edit")
-        return launch_of(
-            task,
-            self.row,
-            (*_ARGUMENTS, *account, *model_option(task, "-m"), *permissions),
-            env={"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"},
-            home_files={".qwen/settings.json": settings_file(_SETTINGS)},
-        )
-
-    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return _QwenReading(StreamState(self.row, task, talk), task.checkout, cache_is_counted=True)
+def launch(row: HarnessRow, task: AgentTask) -> Launch:
+    account = () if "--auth-type" in task.agent.command else ("--auth-type", "openai")
+    permissions = ("--yolo",) if task.caged else ("--approval-mode", "auto-edit")
+    return launch_of(
+        task,
+        row,
+        (*_ARGUMENTS, *account, *model_option(task, "-m"), *permissions),
+        env={"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"},
+        home_files={".qwen/settings.json": settings_file(_SETTINGS)},
+    )
 
 
-HARNESS: MakesHarness = Qwen
+def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
+    return _QwenReading(StreamState(row, task, talk), task.checkout, cache_is_counted=True)
 
 
 class _QwenReading(ClaudeStream):

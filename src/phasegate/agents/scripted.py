@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from phasegate.agents.command import run_variables
 from phasegate.agents.plain_program import PlainReading, report_of_plain_program
-from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, Launch, MakesHarness, StreamReading, Talk
+from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, Launch, StreamReading, Talk
 from phasegate.agents.scenario import load_scenario
 from phasegate.agents.scripted_program import BAD_SCENARIO
 from phasegate.errors import ConfigError
@@ -17,28 +16,22 @@ from phasegate.rules.harnesses import HarnessRow
 PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.scripted_program")
 
 
-class Scripted(NamedTuple):
+def launch(row: HarnessRow, task: AgentTask) -> Launch:
     """Runs our own program on the configured scenario. A wrong scenario is found before anything is started."""
-
-    row: HarnessRow
-
-    def launch(self, task: AgentTask) -> Launch:
-        scenario = _scenario_of(task)
-        load_scenario(scenario)
-        return Launch(
-            argv=(*PROGRAM, str(scenario)),
-            stdin=task.envelope.to_json(),
-            network=False,
-            env=run_variables(task),
-            pass_env=task.agent.env,
-            readable=(scenario,),
-        )
-
-    def reading(self, task: AgentTask, talk: Talk) -> StreamReading:
-        return PlainReading(_report)
+    scenario = _scenario_of(task)
+    load_scenario(scenario)
+    return Launch(
+        argv=(*PROGRAM, str(scenario)),
+        stdin=task.envelope.to_json(),
+        network=False,
+        env=run_variables(task),
+        pass_env=task.agent.env,
+        readable=(scenario,),
+    )
 
 
-HARNESS: MakesHarness = Scripted
+def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
+    return PlainReading(_report)
 
 
 def _report(finished: FinishedRun) -> AgentReport:
