@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,26 +16,9 @@ from phasegate.record.location import prepare_folder
 from phasegate.record.rows import Recorded
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
-from support.feature_run import DESCRIPTION, SLUG, TYPE, FeatureRun, make_feature_run
+from support.alike_runs import alike, one_at_a_time, tree_of
+from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.memory_ports import CountingClock, MemoryPapers, MemoryRecord, MemoryTrails, memory_desk
-
-ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{64}\b|\b[0-9a-f]{40}\b")
-TIMES = {"since", "at", "started", "ended", "last_seen", "duration_s", "parts", "bytes"}
-
-
-def alike(events: Sequence[Recorded], root: Path) -> Iterator[tuple[str, Any]]:
-    """Events without ids and times: the first id that is named is the first in both."""
-    names: dict[str, str] = {}
-    for one in events:
-        text = one.payload.decode().replace(str(root), "ROOT").replace(events[0].ts, "BEGUN")
-        fields = json.loads(ID.sub(lambda found: names.setdefault(found[0], f"id-{len(names)}"), text))
-        yield one.kind, _without_times(fields)
-
-
-def _without_times(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_times(inner) for key, inner in value.items() if key not in TIMES}
-    return value
 
 
 def named_share(events: Sequence[Recorded]) -> float:
@@ -46,18 +26,6 @@ def named_share(events: Sequence[Recorded]) -> float:
     steps = [step for one in events if (step := read_timed(one)) is not None and not step.work]
     whole = datetime.fromisoformat(events[-1].ts) - datetime.fromisoformat(steps[0].started)
     return sum(step.duration_s for step in steps) / whole.total_seconds()
-
-
-def one_at_a_time(folder: Path) -> FeatureRun:
-    run = make_feature_run(folder)
-    config = run.root / "phasegate.toml"
-    config.write_text(config.read_text() + "[run]\nparallel = 1\n")
-    run.git("commit", "-q", "-am", "One package at a time")
-    return run
-
-
-def tree_of(run: FeatureRun, begun: str) -> dict[str, str]:
-    return {name: text for name, text in run.tree(begun).items() if name != "phasegate.toml"}
 
 
 @pytest.mark.demand("W5.a", "W6.c")

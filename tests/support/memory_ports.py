@@ -12,6 +12,7 @@ from typing import TypeVar
 from phasegate.agents.request_spool import SpoolAnswer
 from phasegate.agents.spool_request import SpoolRequest
 from phasegate.engine.admission import DriverDesk
+from phasegate.engine.ports import RunRecord, TrailSink
 from phasegate.engine.project import Project
 from phasegate.errors import MovedOn, StateConflict
 from phasegate.record.row_events import row_of
@@ -229,6 +230,6 @@ def refuse(_request: SpoolRequest) -> SpoolAnswer:
     return SpoolAnswer(2, stderr="phasegate: nobody answers here\n")
 
 
-def memory_desk(project: Project, record: MemoryRecord, trails: MemoryTrails) -> DriverDesk:
+def memory_desk(project: Project, record: RunRecord, trails: TrailSink) -> DriverDesk:
     """The desk of a driver without a store."""
     return DriverDesk(project, record, trails, lambda *_: refuse, lambda *_: Nothing(), None, Cancelled())

@@ -13,7 +13,7 @@ from threading import Event, Lock, Thread
 from typing import NamedTuple
 
 from phasegate.errors import EnvironmentUnavailable
-from phasegate.record.bucket import Bucket, BucketAddress
+from phasegate.record.bucket import Bucket, BucketAddress, PatientBucket
 
 ACCESS, SECRET = "test-access-key", "test-secret-key"
 BUCKET = "agileplus-artifacts"
@@ -72,6 +72,10 @@ class S3Server:
 
     def bucket(self, prefix: str, endpoint: str = "") -> Bucket:
         return Bucket(BucketAddress(endpoint or self.endpoint, BUCKET, prefix, "us-east-1"), KEYS)
+
+    def patient_bucket(self, prefix: str, endpoint: str = "") -> PatientBucket:
+        address = BucketAddress(endpoint or self.endpoint, BUCKET, prefix, "us-east-1")
+        return PatientBucket(address, KEYS, within_s=READY_WITHIN_S)
 
 
 def free_ports(count: int) -> list[int]:

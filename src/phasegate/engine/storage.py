@@ -19,7 +19,7 @@ from phasegate.config import load
 from phasegate.config.settings import Storage
 from phasegate.errors import ConfigError, EnvironmentUnavailable, PhasegateError, StateConflict, TryLater
 from phasegate.record.audit import Report
-from phasegate.record.bucket import Bucket, BucketAddress
+from phasegate.record.bucket import Bucket, BucketAddress, PatientBucket
 from phasegate.record.copying import Copier
 from phasegate.record.location import Location, locate, main_tree
 from phasegate.record.reader import read_store
@@ -40,8 +40,8 @@ class CopyReport(NamedTuple):
     why_not: str = ""
 
 
-def open_bucket(storage: Storage, environ: Mapping[str, str]) -> Bucket:
-    """The bucket that the settings name. Keys come from variables that they name, else from the usual chain."""
+def open_bucket(storage: Storage, environ: Mapping[str, str], within_s: float = 0.0) -> PatientBucket:
+    """The bucket that the settings name, waited for so long. Keys come from variables, or from the usual chain."""
     if not storage.is_set:
         raise ConfigError("no bucket is set", "set url or endpoint in [storage] of phasegate.toml")
     named, _, prefix = storage.url.removeprefix("s3://").rstrip("/").partition("/")
@@ -50,7 +50,7 @@ def open_bucket(storage: Storage, environ: Mapping[str, str]) -> Bucket:
     keys = [environ.get(name, "").strip() for name in names if name]
     if not all(keys):
         raise EnvironmentUnavailable(f"{' or '.join(map(str, names))} is not set", f"they hold the keys for {address}")
-    return Bucket(address, (keys[0], keys[1]) if keys else None)
+    return PatientBucket(address, (keys[0], keys[1]) if keys else None, within_s=within_s)
 
 
 @contextmanager
@@ -120,6 +120,6 @@ def push(folder: Path, wait_s: float) -> CopyReport:
 def verified_remotely(folder: Path) -> Report:
     """What the bucket holds, by itself and against what was recorded here."""
     root = main_tree(folder)
-    bucket = open_bucket(load(root, os.environ).config.storage, os.environ)
+    bucket = open_bucket(load(root, os.environ).config.storage, os.environ, LONGEST_END_S)
     is_repository = os.path.lexists(root / ".git")
     return verify_copy(bucket, locate(folder, os.environ) if is_repository else None)

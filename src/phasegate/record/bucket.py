@@ -7,16 +7,21 @@ Nothing here is deleted, and nothing is written over that was not read before: `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
-from phasegate.errors import EnvironmentUnavailable, TryLater
+from phasegate.errors import EnvironmentUnavailable, Interrupted, TryLater
 
 if TYPE_CHECKING:
     from obstore.store import S3Config, S3Store
 
 CALL_WITHIN_S, CONNECT_WITHIN_S = 20, 5
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+P = ParamSpec("P")
+T = TypeVar("T")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _WAITING_HELPS = {"408", "425", "429"}
@@ -151,6 +156,43 @@ class Bucket:
             remedy = _REMEDIES.get(said, "check [storage] and its keys")
             return EnvironmentUnavailable(f"{self.address} refuses: {said}", remedy)
         return TryLater(f"{self.address} does not answer: {said}", "it is tried again; or see: phasegate audit push")
+
+
+class PatientBucket(Bucket):
+    """A bucket that is waited for when it is away, up to a limit or until `stop`. A call is repeated as it was."""
+
+    def __init__(
+        self, address: BucketAddress, keys: tuple[str, str] | None, stop: Event | None = None, within_s: float = 600.0
+    ) -> None:
+        super().__init__(address, keys)
+        self._stop, self._within_s = stop or Event(), within_s
+
+    def get(self, path: str) -> StoredObject | None:
+        return self._patiently(super().get, path)
+
+    def create(self, path: str, data: bytes) -> bool:
+        return self._patiently(super().create, path, data)
+
+    def replace(self, path: str, data: bytes, tag: str) -> bool:
+        return self._patiently(super().replace, path, data, tag)
+
+    def names(self, folder: str, after: str = "") -> list[str]:
+        return self._patiently(super().names, folder, after)
+
+    def folders(self, folder: str) -> list[str]:
+        return self._patiently(super().folders, folder)
+
+    def _patiently(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        until_s, pause_s = monotonic() + self._within_s, _FIRST_PAUSE_S
+        while True:
+            try:
+                return call(*arguments, **named)
+            except TryLater:
+                if monotonic() + pause_s > until_s:
+                    raise
+            if self._stop.wait(pause_s):
+                raise Interrupted
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
 
 def put_grown(bucket: Bucket, path: str, data: bytes) -> bool:

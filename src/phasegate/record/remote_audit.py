@@ -7,12 +7,13 @@ trail or a paper that is missing is as much a problem as one that was changed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
 from phasegate.errors import StateConflict
 from phasegate.record.audit import Findings, Report, check_sealed
 from phasegate.record.bucket import Bucket
+from phasegate.record.bucket_record import JOURNAL, feature_of, heads_log, journal_log, read_heads, read_step
 from phasegate.record.copying import CHAIN, PAPERS, chain_log, read_entries, trail_name
 from phasegate.record.git_anchor import read_anchor
 from phasegate.record.heads import Heads
@@ -43,9 +44,10 @@ def verify_copy(bucket: Bucket, location: Location | None) -> Report:
 
 
 def _verify_once(bucket: Bucket, location: Location | None) -> Report:
-    findings, entries, trails = Findings(), 0, 0
+    findings = Findings()
     reader = read_store(location) if location else None
     stores = [reader.store_id] if reader else [name for name in bucket.folders(CHAIN) if not slug_problem(name)]
+    entries, trails = check_journals(bucket, findings)
     for store in stores:
         chain = _Chain(bucket, store, findings)
         entries, trails = entries + chain.head.entries, trails + chain.check_contents()
@@ -93,16 +95,7 @@ class _Chain:
     def check_contents(self) -> int:
         """Check every trail against its last seal, every paper against its hash; how many trails there are."""
         for seal in self._seals.values():
-            key = seal.feature, seal.job
-            found = self._bucket.get(trail_name(*key))
-            reading = read_lines(found.data, trail_origin(*key)) if found else None
-            if reading and not reading.broken and reading.lines > seal.lines:
-                why = "lines were added, or somebody is copying now: then verify again"
-                self._findings.add(
-                    f"trail {'/'.join(key)} line {seal.lines + 1}", f"is not covered by the chain: {why}"
-                )
-            else:
-                check_sealed(key, reading, seal, self._findings)
+            _check_trail(self._bucket, seal, self._findings)
         for paper in sorted(self._papers):
             stored = self._bucket.get(f"{PAPERS}/{paper}")
             if stored is None:
@@ -110,6 +103,53 @@ class _Chain:
             elif sha256(stored.data).hexdigest() != paper:
                 self._findings.add(f"paper {paper}", "was changed in the bucket")
         return len(self._seals)
+
+
+def _check_trail(bucket: Bucket, seal: Seal, findings: Findings) -> None:
+    key = seal.feature, seal.job
+    found = bucket.get(trail_name(*key))
+    reading = read_lines(found.data, trail_origin(*key)) if found else None
+    if reading and not reading.broken and reading.lines > seal.lines:
+        why = "lines were added, or somebody is copying now: then verify again"
+        findings.add(f"trail {'/'.join(key)} line {seal.lines + 1}", f"is not covered by the chain: {why}")
+    else:
+        check_sealed(key, reading, seal, findings)
+
+
+def check_journals(bucket: Bucket, findings: Findings) -> tuple[int, int]:
+    """Check the journals that were kept in the bucket itself, one chain a feature; how many entries and trails."""
+    entries, seals, hashes = 0, dict[str, Seal](), dict[str, list[str]]()
+    for name in bucket.folders(JOURNAL):
+        feature, log = feature_of(name), journal_log(bucket, feature_of(name))
+        hashes[feature], seq = [log.start.hash], 0
+        try:
+            for kept in log.pages():
+                step = read_step(kept)
+                if step.first != seq + 1:
+                    raise StateConflict(f"event {step.first} follows event {seq}")
+                rows = [row_of(feature, kind, payload.encode()) for kind, payload in step.events]
+                seals |= {row.job: row for row in rows if isinstance(row, Seal)}
+                hashes[feature].append(kept.head.hash)
+                seq += len(step.events)
+        except (StateConflict, ValueError) as error:
+            findings.add(f"journal {name} page {len(hashes[feature])}", str(error))
+        entries += seq
+    for seal in seals.values():
+        _check_trail(bucket, seal, findings)
+    _check_heads(bucket, hashes, findings)
+    return entries, len(seals)
+
+
+def _check_heads(bucket: Bucket, hashes: Mapping[str, list[str]], findings: Findings) -> None:
+    """Every journal passes through every head that was put down for it."""
+    try:
+        for kept in heads_log(bucket).pages():
+            for feature, (page, digest) in read_heads(kept).items():
+                known = hashes.get(feature, ())
+                if page >= len(known) or known[page] != digest:
+                    findings.add(f"journal {feature} page {page}", f"is not the one that head {kept.page.n} names")
+    except StateConflict as error:
+        findings.add("heads", str(error))
 
 
 def _compare(location: Location, reader: Reader, chain: _Chain, findings: Findings) -> None:

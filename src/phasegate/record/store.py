@@ -74,7 +74,7 @@ class Store(Reader):
                 raise MovedOn(f"feature {feature} is at step {seq}, not {expected_seq}: another process took a step")
             head = self._insert(self._checked_head(), feature, expected_seq, ts, events)
             for row in rows:
-                self._set(row)
+                set_row(self._connection, row)
             self.heads.announce(head)
             self._connection.execute("COMMIT")
         except BaseException:
@@ -112,12 +112,6 @@ class Store(Reader):
             previous = entry_hash(previous, entry)
             self._connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", (*entry, previous))
         return Head(count, previous)
-
-    def _set(self, row: Row | None) -> None:
-        if row is not None:
-            names, marks = ", ".join(row._fields), ", ".join("?" * len(row))
-            query = f"INSERT OR REPLACE INTO {TABLES[type(row)]} ({names}) VALUES ({marks})"  # noqa: S608 - our own names
-            self._connection.execute(query, row)
 
     def anchor(self, *, adopting: bool = False) -> None:
         """Put the head into git too. To be done when a job ends, a gate is decided, and a command has finished.
@@ -167,6 +161,14 @@ class Store(Reader):
             raise damaged(self._location.store, f"entry {anchor.count} is not the one that {REF} names")
         kept = self.heads.read()
         return [REF] if kept and kept.anchored and kept.anchored.entries > anchor.count else []
+
+
+def set_row(connection: sqlite3.Connection, row: Row | None) -> None:
+    """Put a row that an event carries in its place."""
+    if row is not None:
+        names, marks = ", ".join(row._fields), ", ".join("?" * len(row))
+        query = f"INSERT OR REPLACE INTO {TABLES[type(row)]} ({names}) VALUES ({marks})"  # noqa: S608 - our own names
+        connection.execute(query, row)
 
 
 def open_store(location: Location, fresh_id: str, ts: str, schema: Schema = SCHEMA) -> Store:

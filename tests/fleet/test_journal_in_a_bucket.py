@@ -1,0 +1,226 @@
+"""The journal itself in a bucket: what every journal promises, and what the way to it must not change."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+from time import monotonic
+from uuid import uuid4
+
+import pytest
+
+from contract import test_ports
+from phasegate.engine import orders
+from phasegate.engine.driver import Wishes, drive, drive_with
+from phasegate.engine.ports import RunRecord
+from phasegate.engine.project import open_project, opened_store
+from phasegate.errors import MovedOn, StateConflict, TryLater
+from phasegate.record.bucket import Bucket, PatientBucket
+from phasegate.record.bucket_record import BucketRecord, journal_log
+from phasegate.record.bucket_trails import BucketPapers, BucketTrails
+from phasegate.record.location import Location, prepare_folder
+from phasegate.record.remote_audit import verify_copy
+from phasegate.record.rows import Event as Recordable
+from phasegate.rules.feature_state import Feature
+from phasegate.rules.lifecycle import Stage
+from support.alike_runs import alike, one_at_a_time, tree_of
+from support.feature_run import DESCRIPTION, SLUG, TYPE
+from support.memory_ports import memory_desk
+from support.record import FEATURE, TS, make_repository, wrote
+from support.s3_server import FaultyProxy, Request, S3Server
+
+CLAIMS = [
+    claim
+    for name, claim in inspect.getmembers(test_ports, inspect.isfunction)
+    if name.startswith("test_") and [*inspect.signature(claim).parameters] == ["record"]
+]
+
+
+def new_id() -> str:
+    return str(uuid4())
+
+
+def open_bucket_record(bucket: Bucket) -> BucketRecord:
+    return BucketRecord(bucket, Location(Path(), Path(), Path()), new_id)
+
+
+def note(text: str) -> Recordable:
+    return Recordable("noted", json.dumps(text).encode())
+
+
+def notes(record: BucketRecord) -> list[str]:
+    return [json.loads(one.payload) for one in record.events(FEATURE)]
+
+
+@pytest.fixture
+def record(s3: S3Server, prefix: str) -> Iterator[RunRecord]:
+    with open_bucket_record(s3.patient_bucket(prefix)) as found:
+        yield found
+
+
+@pytest.mark.demand("X8.f")
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
+def test_a_journal_in_a_bucket_keeps_what_every_journal_promises(
+    record: RunRecord, claim: Callable[[RunRecord], None]
+) -> None:
+    claim(record)
+
+
+def test_all_claims_about_a_journal_were_found() -> None:
+    assert len(CLAIMS) == 5
+
+
+@pytest.mark.demand("X8.f")
+def test_trails_and_papers_in_a_bucket_go_on_on_another_machine(tmp_path: Path, s3: S3Server, prefix: str) -> None:
+    bucket = s3.patient_bucket(prefix)
+    here, there = make_repository(tmp_path / "here"), make_repository(tmp_path / "there")
+    for location in (here, there):
+        prepare_folder(location)
+    paper = BucketPapers(bucket).put(b"evidence\n", "a name for people")
+    assert BucketPapers(bucket).get(paper) == b"evidence\n"
+    with pytest.raises(StateConflict):
+        BucketPapers(bucket).get("0" * 64)
+    with BucketTrails.in_bucket(bucket, here, here.state_home, "writer-1") as trails:
+        trails.open(FEATURE, "job-a")
+        trails.write("job-a", TS, wrote("src/a.py", 1))
+        seal = trails.close("job-a")
+        trails.forget("job-a")
+    with BucketTrails.in_bucket(bucket, there, there.state_home, "writer-2") as trails:
+        trails.open_again(seal)
+        trails.write("job-a", TS, wrote("src/b.py", 1))
+        later = trails.close("job-a")
+        trails.forget("job-a")
+        assert (seal.lines, later.lines) == (1, 2)
+    with BucketTrails.in_bucket(bucket, here, here.state_home, "writer-3") as trails:
+        trails.open_again(later)
+        trails.forget("job-a")
+        with pytest.raises(StateConflict):
+            trails.open_again(later._replace(hash=seal.hash))
+
+
+@pytest.mark.demand("X8.f")
+def test_a_feature_driven_with_its_record_in_a_bucket_gives_the_same_events_and_the_same_tree(
+    tmp_path: Path, s3: S3Server, prefix: str
+) -> None:
+    stored, kept = one_at_a_time(tmp_path / "stored"), one_at_a_time(tmp_path / "kept")
+    project = stored.project
+    with opened_store(project) as store:
+        orders.start(project, store, TYPE, DESCRIPTION)
+        by_store = drive(project, store, SLUG, Wishes(merge=True))
+        first = list(store.events(SLUG))
+    bucket = s3.patient_bucket(prefix)
+    elsewhere = open_project(kept.root)._replace(papers=BucketPapers(bucket))
+    location = elsewhere.location
+    prepare_folder(location)  # the locks of this machine hold for every driver here
+    outside = tmp_path / "outside"
+    with (
+        BucketRecord(bucket, location, new_id) as record,
+        BucketTrails.in_bucket(bucket, location, outside, "w") as trails,
+    ):
+        orders.start(elsewhere, record, TYPE, DESCRIPTION)
+        by_bucket = drive_with(memory_desk(elsewhere, record, trails), SLUG, Wishes(merge=True))
+        second = list(record.events(SLUG))
+        jobs = record.jobs(SLUG)
+    assert isinstance(by_store, Feature)
+    assert isinstance(by_bucket, Feature)
+    assert by_store.workflow.stage is by_bucket.workflow.stage is Stage.COMPLETED
+    assert [*alike(second, kept.root)] == [*alike(first, stored.root)]
+    assert tree_of(kept, second[0].ts) == tree_of(stored, first[0].ts) != {}
+    assert not location.store.exists(), "control: the second had no store"
+    report = verify_copy(s3.bucket(prefix), None)
+    assert (report.ok, report.entries, report.trails) == (True, len(second), len(jobs)), report
+
+
+@pytest.mark.demand("X8.c", "X8.f")
+def test_two_writers_that_are_killed_again_and_again_lose_nothing_and_double_nothing(
+    tmp_path: Path, s3: S3Server, prefix: str
+) -> None:
+    """Answers get lost on the way besides, and for ten seconds the bucket is away."""
+    calls, began = 0, monotonic()
+
+    def fault(_: Request) -> str:
+        nonlocal calls
+        calls += 1
+        return "away" if 2 < monotonic() - began < 12 else "lost" if calls % 7 == 0 else ""
+
+    acknowledged: list[str] = []
+    script, environment = Path(__file__).with_name("journal_writer.py"), {**os.environ, "PYTHONPATH": "tests"}
+    with FaultyProxy(s3.port, fault) as proxy:
+
+        def write(name: str) -> None:
+            for life in range(4):
+                command = [sys.executable, str(script), proxy.endpoint, prefix, f"{name}{life}"]
+                with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
+                    assert writer.stdout is not None
+                    lines = [writer.stdout.readline().strip() for _ in range(5 + 3 * life)]
+                    writer.kill()
+                    acknowledged.extend([*lines, *writer.stdout.read().split("\n")[:-1]])
+
+        threads = [Thread(target=write, args=(name,)) for name in ("a", "b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert proxy.count("away")
+        assert proxy.count("lost")
+    with open_bucket_record(s3.patient_bucket(prefix)) as record:
+        found = Counter(notes(record))
+        assert max(found.values()) == 1
+        assert {*acknowledged} <= {*found}
+        assert len(found) - len({*acknowledged}) <= 8, "what was never acknowledged: at most one a life"
+        record.anchor()
+    assert verify_copy(s3.bucket(prefix), None).ok
+
+
+@pytest.mark.demand("X8.f")
+def test_a_foreign_history_under_a_number_stops_the_writer_and_is_not_written_over(s3: S3Server, prefix: str) -> None:
+    bucket = s3.bucket(prefix)
+    with open_bucket_record(bucket) as record, open_bucket_record(bucket) as other:
+        record.append(FEATURE, 0, TS, [note("one")])
+        record.anchor()
+        assert other.append(FEATURE, 1, TS, [note("two")]) == 2, "control: another writer goes on"
+        with pytest.raises(MovedOn):
+            record.append(FEATURE, 1, TS, [note("also two")])
+        path = f"journal/{FEATURE}/{3:010}"
+        forged = b'{"n":3,"prev":"%s","by":"x","body":{"ts":"t","first":3,"events":[]}}' % (b"0" * 64)
+        assert bucket.create(path, forged)
+        for writer in (record, other):
+            with pytest.raises(StateConflict, match="another history"):
+                writer.append(FEATURE, 2, TS, [note("three")])
+        found = bucket.get(path)
+        assert found is not None
+        assert found.data == forged
+    report = verify_copy(bucket, None)
+    assert [problem.where for problem in report.problems] == [f"journal {FEATURE} page 3"]
+
+
+@pytest.mark.demand("X8.f")
+def test_a_journal_that_was_cut_off_or_written_anew_is_found_by_its_heads(s3: S3Server, prefix: str) -> None:
+    whole, forged = s3.bucket(f"{prefix}/whole"), s3.bucket(f"{prefix}/forged")
+    with open_bucket_record(whole) as record:
+        record.append(FEATURE, 0, TS, [note("one")])
+        record.append(FEATURE, 1, TS, [note("two")])
+        record.anchor()
+    assert verify_copy(whole, None).ok, "control"
+    heads = whole.get(f"heads/{1:010}")
+    assert heads is not None
+    forged.create(f"heads/{1:010}", heads.data)
+    with open_bucket_record(forged) as record:
+        record.append(FEATURE, 0, TS, [note("one")])
+    assert "head 1 names" in str(verify_copy(forged, None).problems)
+    assert journal_log(forged, FEATURE).last() is not None
+
+
+def test_a_bucket_that_stays_away_ends_the_wait_with_a_reason(s3: S3Server, prefix: str) -> None:
+    with FaultyProxy(s3.port, lambda _: "away") as proxy:
+        address = s3.bucket(prefix, proxy.endpoint).address
+        bucket = PatientBucket(address, None, within_s=1)
+        with open_bucket_record(bucket) as record, pytest.raises(TryLater, match="does not answer"):
+            record.append(FEATURE, 0, TS, [note("one")])
