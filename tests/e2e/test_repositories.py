@@ -147,6 +147,7 @@ def with_submodule(tmp_path: Path) -> DispatchProject:
     for name in ("inner", "lib"):
         subprocess.run(["git", "init", "-q", "-b", "main", str(tmp_path / name)], check=True)
         (tmp_path / name / "word.txt").write_text(f"{name}\n")
+        (tmp_path / name / ".gitignore").write_text("out/\n")
         if name == "lib":
             subprocess.run(
                 [*git, "submodule", "--quiet", "add", str(tmp_path / "inner"), "deep"], cwd=tmp_path / name, check=True
@@ -166,13 +167,28 @@ def with_submodule(tmp_path: Path) -> DispatchProject:
 @pytest.mark.demand("R7.a", "R7.b")
 def test_submodules_are_there_for_agents_and_checks_and_nothing_of_them_is_harvested(tmp_path: Path) -> None:
     project = with_submodule(tmp_path)
-    look = {"run": ["sh", "-c", "cat lib/word.txt lib/deep/word.txt; echo x > lib/mine; git status --porcelain"]}
+    leaves = "mkdir lib/__pycache__ lib/out; echo x | tee lib/__pycache__/a.pyc lib/out/b"
+    look = {"run": ["sh", "-c", f"cat lib/word.txt lib/deep/word.txt; {leaves} > /dev/null; git status --porcelain"]}
     project.play({**implements(FORM), "steps": [look, *implements(FORM)["steps"]]}, approves())
     report = project.dispatch()
     assert report.state is State.DONE, report.reason
     out = (project.project.jobs / project.jobs()[0].id / "stdout.log").read_text()
     assert out.startswith("lib\ninner\n{"), out
     assert project.git("diff", "--name-only", "main", FEATURE) == FORM
+
+
+@pytest.mark.demand("R7.a")
+def test_work_inside_a_submodule_is_refused_with_its_path_and_not_dropped(tmp_path: Path) -> None:
+    project = with_submodule(tmp_path)
+    meddles = {"run": ["sh", "-c", "echo changed > lib/word.txt; rm lib/deep/word.txt; echo new > lib/new.txt"]}
+    project.play({**implements(FORM), "steps": [meddles, *implements(FORM)["steps"]]}, approves())
+    done = project.command("dispatch", "WP01")
+    assert done.code == 1
+    assert project.rows()["WP01"].state == State.BLOCKED
+    for path in ("lib/word.txt", "lib/deep/word.txt", "lib/new.txt"):
+        assert f"{path}: submodules may not be added, changed or removed" in project.rows()["WP01"].reason
+    (violation,) = [one for one in project.trail(project.jobs()[0].id) if one["action"] == "scope_violation"][:1]
+    assert "lib/" in str(violation)
 
 
 @pytest.mark.demand("R7.a", "R7.b")

@@ -16,6 +16,7 @@ from phasegate.rules.scope import LITTER, Change, ChangeKind, Mode
 from phasegate.workspace.agent_git_reader import fingerprint, read_index
 from phasegate.workspace.checkout import (
     Checkout,
+    Record,
     ignore_rules_of,
     kept_index,
     opened_root,
@@ -26,7 +27,8 @@ from phasegate.workspace.disk import Found, LimitReached, Limits
 from phasegate.workspace.history import History, read_history, staged_changes
 from phasegate.workspace.index_file import Snapshot
 from phasegate.workspace.repository import temporary_folder
-from phasegate.workspace.survey import Survey, survey
+from phasegate.workspace.submodules import altered_in_submodules
+from phasegate.workspace.survey import Start, Survey, survey
 from phasegate.workspace.tree_diff import Difference
 
 DEFAULT_LIMITS = Limits()
@@ -62,6 +64,10 @@ def observe(
     try:
         with opened_root(record) as root, temporary_folder(repository) as room:
             surveyed = survey(root, start, rules, limits)
+            altered = altered_in_submodules(
+                repository, record.start, _filled(record, start), root, start.stamp_ns, tuple(litter)
+            )
+            surveyed.found.update(dict.fromkeys(altered, Found(Mode.SUBMODULE.value)))
             history = read_history(root, repository, record.start, room / "objects", limits)
             staged = _staged(root, checkout, index, room)
             planted = _planted(root, checkout)
@@ -72,6 +78,12 @@ def observe(
             f"{record.folder} cannot be read: {error}", "something still writes there, perhaps"
         ) from error
     return _observation(surveyed, start.snapshot, history, staged, planted)
+
+
+def _filled(record: Record, start: Start) -> tuple[str, ...]:
+    """The submodules that we wrote into the checkout."""
+    laid = ((path, start.snapshot.get(path)) for path in record.set_aside)
+    return tuple(path for path, was in laid if was is not None and was.mode_text == Mode.SUBMODULE.value)
 
 
 def _staged(root: int, checkout: Checkout, own: bytes, room: Path) -> list[Difference]:
