@@ -60,6 +60,7 @@ def test_what_holds_is_shown_and_written_and_what_fails_is_dropped(tmp_path: Pat
         ("```toml\ntest = [\n```\n", "is no TOML"),
         ('```toml\nagents = "x"\n```\n', "agents cannot be used"),
         ('```toml\ntest = "a\\nb"\n```\n', "test cannot be used"),
+        ('```toml\n["../up"]\ntest = "true"\n```\n', "../up cannot be used"),
     ],
 )
 def test_a_proposal_that_is_none_changes_nothing_and_says_why(tmp_path: Path, answer: str, told: str) -> None:
@@ -71,15 +72,45 @@ def test_a_proposal_that_is_none_changes_nothing_and_says_why(tmp_path: Path, an
     assert (project.root / "phasegate.toml").read_text() == before
 
 
+SEVERAL = """```toml
+["api"]
+test = "python3 -m unittest -q check_api"
+["worker/"]
+test = "python3 -m unittest -q check_worker"
+lint = "false"
+```
+"""
+
+
+@pytest.mark.demand("R8.a", "R1.g")
+def test_each_project_of_a_repository_gets_its_own_commands_run_in_its_folder(tmp_path: Path) -> None:
+    project = asked(tmp_path, SEVERAL)
+    for name in ("api", "worker"):
+        (project.root / name).mkdir()
+        (project.root / name / f"check_{name}.py").write_text(CHECK)
+        (project.root / name / "src").mkdir()
+        (project.root / name / "src/a.txt").write_text("one\n")
+    project.git("add", "-A")
+    project.git("commit", "-qm", "Two projects")
+    done = project.command("discover", "--yes")
+    assert done.code == 0, done
+    assert "not kept: worker: lint" in done.stdout
+    written = (project.root / "phasegate.toml").read_text()
+    assert '[checks.api]\nroot = "api"\ntest = "python3 -m unittest -q check_api"\n' in written
+    assert '[checks.worker]\nroot = "worker"\ntest = "python3 -m unittest -q check_worker"\n' in written
+    rows = project.command("check", "--json").json["checks"]
+    assert {(row["root"], row["tests"]) for row in rows if row["name"] == "test"} >= {("api", 1), ("worker", 1)}
+
+
 @pytest.mark.demand("R8.a")
 def test_commands_go_into_the_table_that_is_there_and_other_lines_stay() -> None:
     from phasegate.engine.discovering import with_commands
 
     text = '# mine\n[checks.python]  # ours\nlint = "ruff check"\ntest = "old"\n[run]\nparallel = 2\n'
-    assert with_commands(text, "python", {"test": 'sh -c "a\\b"'}, is_root=False) == (
+    assert with_commands(text, "python", {"test": 'sh -c "a\\b"'}) == (
         '# mine\n[checks.python]  # ours\ntest = "sh -c \\"a\\\\b\\""\nlint = "ruff check"\n[run]\nparallel = 2\n'
     )
-    assert with_commands("", "project", {"test": "t"}, is_root=True) == '[checks.project]\nroot = ""\ntest = "t"\n'
+    assert with_commands("", "project", {"test": "t"}, root="") == '[checks.project]\nroot = ""\ntest = "t"\n'
 
 
 @pytest.mark.demand("R8.a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import NamedTuple
 
@@ -20,7 +21,9 @@ from phasegate.prompts.agent_files import shipped_files
 from phasegate.prompts.shipped_words import instructions
 from phasegate.record.store import Store
 from phasegate.rules.own_folders import CONFIG_FILE
+from phasegate.rules.work_package import PROFILES
 from phasegate.typed import read_value
+from phasegate.workspace.commit_log import blobs_of
 
 PURPOSES = ("setup", "build", "test", "lint", "typecheck")
 ROLES = ("discover-orchestrator.md", "test-evaluator.md")
@@ -43,22 +46,65 @@ class Discovery(NamedTuple):
 
 def discover(project: Project, store: Store, commit: str, agent: str | None, hear: Hear) -> Discovery:
     """Ask an agent, run what it proposes on a clean checkout of a commit of the person's, and keep what holds."""
-    known = whole_base(project, commit).reports(hear)[0]
+    known = whole_base(project, commit).reports(hear)
     member = member_for(project, "review", "", agent)
-    text = instructions("discover", {"ROLES": _roles(), "KNOWN": _told(known)})
+    text = instructions("discover", {"ROLES": _roles(), "KNOWN": "\n".join(map(_told, known))})
     job, answer = ask_in(project, store, member, commit, text)
-    proposed = read_proposal(answer)
-    name = known.profile or "project"
-    tried = read_value({**proposed, **({} if known.profile else {"root": ""})}, Checks)
-    rows = rows_of_report(_tried(project, commit, name, tried, hear))
-    passed = {row.name for row in rows if row.outcome == "passed"}
-    is_set_up = not any(row.name == "setup" and row.is_failed for row in rows)
-    kept = {purpose: line for purpose, line in proposed.items() if purpose in passed and is_set_up}
+    folders = {parent for path in blobs_of(project.repository, commit) for parent in _folders_above(path)}
+    proposed = read_proposal(answer, folders, known[0].root if len(known) == 1 else "")
+    tables = {root: _table_for(project, known, root) for root in proposed}
+    tried = {tables[root].name: _as_checks(tables[root], lines) for root, lines in proposed.items()}
+    rows = [row for report in _tried(project, commit, tried, hear) for row in rows_of_report(report)]
+    kept = {root: _held(root, lines, rows) for root, lines in proposed.items()}
     path = project.root / CONFIG_FILE
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    after = with_commands(before, name, kept, is_root=not known.profile) if kept else before
-    lines = unified_diff(before.splitlines(True), after.splitlines(True), CONFIG_FILE, CONFIG_FILE)
-    return Discovery(member.name, job, proposed, kept, rows, "".join(lines), before, after)
+    before = after = path.read_text(encoding="utf-8") if path.exists() else ""
+    for root, lines in kept.items():
+        after = with_commands(after, tables[root].name, lines, root=tables[root].root) if lines else after
+    diff = "".join(unified_diff(before.splitlines(True), after.splitlines(True), CONFIG_FILE, CONFIG_FILE))
+    shown = tuple(row for row in rows if row.root in proposed)
+    return Discovery(member.name, job, _flat(proposed), _flat(kept), shown, diff, before, after)
+
+
+class _Table(NamedTuple):
+    """A table of checks in the configuration; `root` is None where it goes by the kind of the project."""
+
+    name: str
+    root: str | None
+
+
+def _table_for(project: Project, known: Sequence[BaseReport], root: str) -> _Table:
+    """The table that is there for a root, or the one that its commands go to."""
+    there = next((name for name, checks in project.config.checks.items() if checks.root == root), None)
+    if there is not None:
+        return _Table(there, root)
+    if len(known) == 1 and known[0].root == root == "" and known[0].profile:
+        return _Table(known[0].profile, None)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", root) or "project"
+    return _Table(f"{name}-root" if name in PROFILES or name in project.config.checks else name, root)
+
+
+def _as_checks(table: _Table, lines: Mapping[str, str]) -> Checks:
+    return read_value({**lines, **({} if table.root is None else {"root": table.root})}, Checks)
+
+
+def _held(root: str, lines: Mapping[str, str], rows: Sequence[CheckedRow]) -> dict[str, str]:
+    """The commands of a root that passed; none where its setup failed."""
+    own = {row.name: row for row in rows if row.root == root}
+    if (setup := own.get("setup")) is not None and setup.is_failed:
+        return {}
+    return {name: line for name, line in lines.items() if name in own and own[name].outcome == "passed"}
+
+
+def _flat(commands: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Commands by purpose; those of a folder with its name in front."""
+    return {
+        f"{root}: {name}" if root else name: line for root, lines in commands.items() for name, line in lines.items()
+    }
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def discover_branch(project: Project, store: Store, branch: str, agent: str | None, hear: Hear) -> Discovery:
@@ -74,16 +120,19 @@ def write_discovery(project: Project, found: Discovery) -> None:
     replace_file(path, found.after.encode(), 0o644)
 
 
-def _tried(project: Project, commit: str, name: str, checks: Checks, hear: Hear) -> BaseReport:
+def _tried(project: Project, commit: str, checks: Mapping[str, Checks], hear: Hear) -> tuple[BaseReport, ...]:
     """Run a proposal. The commands are an agent's: no credential of the person's is lent, and no cache is filled."""
-    config = msgspec.structs.replace(project.config, checks={**project.config.checks, name: checks})
+    config = msgspec.structs.replace(project.config, checks={**project.config.checks, **checks})
     base: Base = whole_base(project._replace(config=config), commit)
     base.origin, base.keeps = None, False
-    return base.reports(hear, anew=True)[0]
+    return base.reports(hear, anew=True)
 
 
-def read_proposal(answer: str) -> dict[str, str]:
-    """The commands of the last TOML block of an answer. Anything else in it, or none at all, is refused."""
+def read_proposal(answer: str, folders: Collection[str], main: str = "") -> dict[str, dict[str, str]]:
+    """The commands of the last TOML block of an answer, by root. Anything else in it, or none at all, is refused.
+
+    A table is a folder of the tree; commands outside of tables are those of `main`.
+    """
     blocks = _BLOCK.findall(answer.replace("\r\n", "\n"))
     try:
         found = tomllib.loads(blocks[-1]) if blocks else {}
@@ -91,22 +140,32 @@ def read_proposal(answer: str) -> dict[str, str]:
         raise StateConflict(
             f"the agent's proposal is no TOML: {error}", "run discover again, or with another agent"
         ) from error
-    lines = {name: line.strip() for name, line in found.items() if isinstance(line, str)}
-    wrong = [name for name in found if name not in PURPOSES or not _is_line(lines.get(name, ""))]
-    if wrong or not found:
+    tables = {name.strip("/"): value for name, value in found.items() if isinstance(value, dict)}
+    outside = {name: value for name, value in found.items() if not isinstance(value, dict)}
+    read = {main: outside} | tables if outside else tables
+    wrong = [root for root in tables if root not in folders]
+    wrong += [name for lines in read.values() for name, line in lines.items() if not _is_command(name, line)]
+    if wrong or not any(read.values()):
         what = f"{', '.join(wrong)} cannot be used" if wrong else "there is none"
         raise StateConflict(f"the agent's proposal: {what}", "run discover again, or with another agent")
-    return {purpose: lines[purpose] for purpose in PURPOSES if purpose in lines}
+    return {
+        root: {purpose: lines[purpose].strip() for purpose in PURPOSES if purpose in lines}
+        for root, lines in read.items()
+    }
+
+
+def _is_command(name: str, line: object) -> bool:
+    return name in PURPOSES and isinstance(line, str) and _is_line(line.strip())
 
 
 def _is_line(text: str) -> bool:
     return bool(text) and len(text) <= LONGEST_COMMAND and text.isprintable()
 
 
-def with_commands(text: str, name: str, commands: dict[str, str], *, is_root: bool) -> str:
+def with_commands(text: str, name: str, commands: Mapping[str, str], *, root: str | None = None) -> str:
     """A configuration with these commands in one table of checks; other lines stay as they are."""
-    new = [*(['root = ""\n'] if is_root else []), *(f"{key} = {_quoted(line)}\n" for key, line in commands.items())]
-    keys = ("root", *commands) if is_root else tuple(commands)
+    keys = {**({} if root is None else {"root": root}), **commands}
+    new = [f"{key} = {_quoted(line)}\n" for key, line in keys.items()]
     lines, header = text.splitlines(True), f"[checks.{name}]"
     at = next((number for number, line in enumerate(lines) if line.split("#")[0].strip() == header), None)
     if at is None:
@@ -127,7 +186,8 @@ def _roles() -> str:
 
 def _told(report: BaseReport) -> str:
     rows = rows_of_report(report)
-    lines = [
+    lines = [f"In `{report.root}`:"] if report.root else []
+    lines += [
         f"- {row.name}: {row.outcome} - {row.summary}" + (f" ({row.command})" if row.command else "") for row in rows
     ]
     return "\n".join([*lines, *(f"    {line}" for row in rows if row.is_failed for line in row.output)])

@@ -46,7 +46,8 @@ def discover(agent: str | None, yes: bool, as_json: bool) -> int:
 
 
 def _lines(found: Discovery) -> list[str]:
-    told = [line for row in found.checks if row.name in found.proposed for line in told_row(row)]
+    named = [(f"{row.root}: {row.name}" if row.root else row.name, row) for row in found.checks]
+    told = [line for name, row in named if name in found.proposed for line in told_row(row._replace(name=name))]
     dropped = [name for name in found.proposed if name not in found.kept]
     ends = [f"not kept: {', '.join(dropped)}"] if dropped else []
     return [f"{printable(found.agent)} proposed:", *told, *ends, *map(printable, found.diff.splitlines())]
