@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,19 @@ def test_a_tracked_worktreeinclude_is_read_from_the_base_and_links_are_not_follo
     names = said(project)
     assert {".env", "a.key"} <= {*names}
     assert not {"b.key", "other.key"} & {*names}
+
+
+@pytest.mark.demand("R4.a", "R5.a")
+def test_a_setup_that_was_dropped_from_the_cache_is_made_again_although_the_base_is_known(tmp_path: Path) -> None:
+    project = project_with(tmp_path)
+    project.play(turn("implement", {"exit": 3}))
+    assert project.dispatch().state is State.BLOCKED
+    kept = project.project.location.folder / "setups"
+    (entry,) = kept.iterdir()
+    shutil.rmtree(entry)
+    project.play(turn("implement", shell("suite"), *DELIVER), approves())
+    report = project.dispatch()
+    assert report.state is State.DONE, report.reason
+    assert [one.name for one in kept.iterdir()] == [entry.name]
+    evidence = next((project.root / ".phasegate/evidence").rglob("WP01-*.md")).read_text()
+    assert "setup: passed - taken from the cache" in evidence

@@ -90,6 +90,7 @@ class BaseReport(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...]
     logs: str
     test_functions: int | None = None
+    is_cached: bool = False  # its setup, when this was found out
 
     @property
     def baseline(self) -> Baseline:
@@ -215,17 +216,29 @@ class Base:
             msgspec.json.encode([self.start, plan, os.environ.get("PATH", ""), *self._not_whole(self.start)])
         ).hexdigest()
         path = self.project.location.folder / "baselines" / f"{name}.json"
-        if not anew and (known := _read(path)) is not None:
+        if not anew and (known := self._still_known(path, plan)) is not None:
             return known
         self.project.location.locks.mkdir(parents=True, mode=0o700, exist_ok=True)
         with repository_lock(self.project.location.locks, f"base-{name[:16]}", LONGEST_WAIT_S, self.project.stop):
-            if not anew and (known := _read(path)) is not None:
+            if not anew and (known := self._still_known(path, plan)) is not None:
                 return known
             made = self._made(planned._replace(plan=plan), name[:16], hear)
             path.parent.mkdir(mode=0o700, exist_ok=True)
             if self.keeps and not _is_passing_fault(made):
                 replace_file(path, msgspec.json.encode(made))
             return made
+
+    def _still_known(self, path: Path, plan: Plan) -> BaseReport | None:
+        """What was found out before. Where its setup was dropped from the cache since, it is found out anew.
+
+        Else every check of every package would set up for itself: only the person's own tree fills the cache.
+        """
+        known = _read(path)
+        return known if known is None or not known.is_cached or self._is_cached(plan) else None
+
+    def _is_cached(self, plan: Plan) -> bool:
+        kept = self.kept_for(self.start, plan)
+        return kept is not None and kept.fills and self.cache.entry(kept.key) is not None
 
     def _made(self, planned: CheckPlan, name: str, hear: Hear | None) -> BaseReport:
         room = self.project.location.folder / "rooms" / f"base-{name}"
@@ -240,7 +253,8 @@ class Base:
         bench = Bench(planned.plan, room / "tree", runner, kept, is_persons=is_persons, logs=logs)
         checks = [*bench.checks(asked(planned.plan)), *_few_tests(bench)]
         remove_tree(room)
-        return _reported(self.start, planned, bench, tuple(checks), logs, self._not_whole(self.start))
+        made = _reported(self.start, planned, bench, tuple(checks), logs, self._not_whole(self.start))
+        return msgspec.structs.replace(made, is_cached=self._is_cached(planned.plan))
 
 
 def runner_in(project: Project, folder: Path, kind: str, hear: Hear | None = None) -> Runner:
