@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from phasegate.rules.work_package import State
 from support import fake_claude
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, make_project, package
 from support.feature_run import make_feature_run
-from support.quick_dispatch import ECHO
+from support.quick_dispatch import COUNTED, ECHO
 
 FORM = "src/login.ts"
 OK: dict[str, Any] = {"cost": 0.5}
@@ -56,6 +57,29 @@ def set_limit(project: DispatchProject, before: str, after: str) -> None:
     assert before in file.read_text()
     file.write_text(file.read_text().replace(before, after))
     project.git("commit", "-qam", "Raise a limit")
+
+
+# --- what one job may use
+
+HOARDS = """python3 -c 'import time; hoard = b"x" * (160 << 20); time.sleep(25)'"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a job is measured in /proc")
+@pytest.mark.parametrize("hoarder", ["agent", "check"])
+def test_a_job_that_takes_too_much_memory_is_ended_and_the_reason_names_the_limit(tmp_path: Path, hoarder: str) -> None:
+    """The control is the same hoard without a limit, by `test_a_job_that_takes_too_much_in_all_is_ended`."""
+    agent = tmp_path / "agent.sh"
+    agent.write_text(f"{HOARDS}\n" if hoarder == "agent" else COUNTED.replace("RUNS", "/dev/null"))
+    harness = f'harness = "command"\ncommand = ["/bin/sh", "{agent}"]\nmax_retries = 0'
+    checks = ECHO if hoarder == "agent" else f"test ! -e {FORM} || {HOARDS}"
+    run = 'sandbox = "none"\nmax_review_cycles = 1\n[limits]\njob_memory_mib = 96'
+    project = make_project(tmp_path, {"WP01": package(test=checks)}, harness=harness, run=run)
+    done = project.command("dispatch", "WP01")
+    assert done.code == 1
+    assert "ended at its memory limit of 96 MiB" in done.stdout
+    if hoarder == "agent":
+        assert "job_memory_mib" in project.rows()["WP01"].remediation
+    assert project.audit_problems() == []
 
 
 # --- hard caps

@@ -208,7 +208,7 @@ class AcpReading:
 def _judged(ended: AcpEnded | None, finished: FinishedRun) -> AgentReport:
     """What the end means. Without its last line, and when time ran out, our program did not see an end."""
     plain = report_of_plain_program(finished)
-    if finished.timed_out or finished.signal is not None or ended is None:
+    if finished.over or finished.timed_out or finished.signal is not None or ended is None:
         lost = plain.ending is Ending.COMPLETED
         return _failed("it ended without a word about how") if lost else plain
     if ended.how is How.END_TURN:

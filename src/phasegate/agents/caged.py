@@ -32,7 +32,7 @@ from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job, OnSignal
 from phasegate.cage.redact import Redactor
-from phasegate.cage.request import Level, Outcome, Request
+from phasegate.cage.request import Level, Limits, Outcome, Request
 from phasegate.cage.run import find_program
 from phasegate.rules.answer import blockers_in
 
@@ -58,6 +58,7 @@ def job_request(
     timeout_s: float,
     sign_in: SignIn = SignIn(),  # noqa: B008 - frozen
     tools: Sequence[Path] = (),
+    limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> Request:
     """What to ask of the cage. `folder` is the job's own; the commands of the spool are put into it, first on PATH.
 
@@ -86,6 +87,7 @@ def job_request(
         env={**env, "PATH": ":".join(search)},
         level=level,
         timeout_s=timeout_s,
+        limits=limits,
         secrets=(*secrets_of(env, launch.pass_env), *sign_in.secrets),
         stdin=launch.stdin,
         keep_stdin_open=launch.keep_stdin_open,
@@ -200,6 +202,7 @@ def finished_of(outcome: Outcome, ended_at_s: float, skipped_lines: int = 0) -> 
         told_to_stop=outcome.told_to_stop,
         stopped=outcome.stopped,
         timed_out=outcome.timed_out,
+        over=outcome.over,
         duration_s=outcome.duration_s,
         ended_at_s=ended_at_s,
         skipped_lines=skipped_lines,

@@ -47,6 +47,8 @@ def report_of_plain_program(finished: FinishedRun) -> AgentReport:
 
 def ending_of_plain_program(finished: FinishedRun) -> tuple[Ending, str]:
     """What exit status and stderr say."""
+    if finished.over:
+        return Ending.FAILED, ended_at_a_limit(finished)
     if finished.timed_out or (finished.told_to_stop and finished.exit_status != 0):
         return Ending.FAILED, cut_short(finished)
     if finished.signal is not None:
@@ -84,6 +86,10 @@ def cut_short(finished: FinishedRun) -> str:
     """Why it did not come to its own end."""
     how = "was stopped" if finished.stopped and not finished.timed_out else "ran out of time"
     return f"it {how} after {finished.duration_s:.0f} s"
+
+
+def ended_at_a_limit(finished: FinishedRun) -> str:
+    return f"it was ended at {finished.over}, after {finished.duration_s:.0f} s"
 
 
 def retry_at_s(finished: FinishedRun) -> float | None:

@@ -78,6 +78,7 @@ class FinishedRun(msgspec.Struct, frozen=True):
     told_to_stop: bool = False
     stopped: bool = False  # not by the clock: somebody wanted it to end
     timed_out: bool = False
+    over: str = ""  # the limit at which it was ended, in words
     duration_s: float = 0.0
     ended_at_s: float = 0.0  # seconds since 1970, to which "try again in 30 s" is added
     skipped_lines: int = 0  # lines of stdout that were too long to be read

@@ -10,7 +10,13 @@ from pathlib import Path
 import msgspec
 
 from phasegate.agents.api_error import Trouble, meaning_of, shown
-from phasegate.agents.plain_program import cut_short, ending_of_plain_program, retry_at_s, unknown_option
+from phasegate.agents.plain_program import (
+    cut_short,
+    ended_at_a_limit,
+    ending_of_plain_program,
+    retry_at_s,
+    unknown_option,
+)
 from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, Talk, Usage
 from phasegate.agents.stream_line import Line, LineReader
 from phasegate.rules.answer import parse_answer
@@ -179,6 +185,8 @@ def report_of_stream(state: StreamState, finished: FinishedRun, unusable: Collec
         blockers=state.blockers,
         remark=_unread(state),
     )
+    if finished.over:
+        return msgspec.structs.replace(report, ending=Ending.FAILED, reason=ended_at_a_limit(finished))
     trouble = state.trouble or (None if state.completed else state.retrying)
     # One that we stopped may have had to be killed: what it waited for is the reason, not the time that it had.
     if trouble is not None and (state.stopped_by_us or state.first_sign.missed or not finished.timed_out):

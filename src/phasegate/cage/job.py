@@ -39,6 +39,7 @@ class Report:
         self.has_ended = False
         self.told_to_stop = False
         self.timed_out = False
+        self.over = ""  # the limit that it came to
         self.exit_code: int | None = None
         self.signal: int | None = None
         self.survivors_killed = 0
@@ -70,6 +71,8 @@ class Report:
             self.signals.append("SIGTERM")
         elif fact == "killing":
             self.signals.append("SIGKILL")
+        elif fact == "over":
+            self.over = details
         elif fact == "ended":
             self._note_end(details)
 
@@ -235,6 +238,7 @@ class _Pump:
             survivors_killed=report.survivors_killed + self._swept,
             survivors_left=report.survivors_left,
             stopped=self._stops_sent > 0,
+            over=self._request.limits.in_words(report.over),
             unheard=self._stdout.unheard or self._stderr.unheard,
         )
 

@@ -85,6 +85,8 @@ def _orders(request: Request, started_s: float) -> Orders:
         end_at_s=started_s + request.timeout_s,
         grace_s=request.grace_s,
         rlimits=request.limits.as_rlimits(sandboxed),
+        bounds=(request.limits.memory_bytes, request.limits.tasks, request.limits.disk_bytes),
+        folders=[os.fsencode(folder) for folder in _writable(request)],
         writable=[os.fsencode(folder) for folder in (*_writable(request), Path("/dev/shm"))],  # noqa: S108 - the cage's own
         seccomp=seccomp.filter_for(platform.machine()) if sandboxed else None,
         sandboxed=sandboxed,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from phasegate.cage.bounded_output import Captured
+from phasegate.cage.job_use import DISK, MEMORY, TASKS
 
 
 class Level(StrEnum):
@@ -24,20 +25,20 @@ class Level(StrEnum):
         return self is not Level.NONE
 
 
-GIB = 1024**3
+MIB, GIB = 1024**2, 1024**3
 
 
 class Limits(NamedTuple):
-    """Limits of each process of a job; `memory_bytes` bounds what it can write to, not what it reserves.
+    """`open_files` and `file_bytes` hold for each process; memory, tasks (threads too) and disk for the whole job.
 
-    Node and the JVM reserve far more address space than they use: RLIMIT_AS would stop them, RLIMIT_DATA does not.
-    `processes` counts the job's own only inside a user namespace, and the kernel never holds root to it.
+    There is no RLIMIT_AS or RLIMIT_DATA: Node, the JVM and sanitizers reserve far more than they use.
     """
 
     open_files: int = 16_384
     file_bytes: int = 4 * GIB
-    processes: int = 4_096
-    memory_bytes: int | None = None
+    tasks: int = 4_096
+    memory_bytes: int = 8 * GIB
+    disk_bytes: int = 32 * GIB  # of what lies in its checkout and its own folders
 
     def as_rlimits(self, sandboxed: bool) -> list[tuple[int, int]]:
         """(resource, value) pairs, none above what this process may have itself."""
@@ -47,10 +48,21 @@ class Limits(NamedTuple):
             (resource.RLIMIT_FSIZE, self.file_bytes),
         ]
         if sandboxed:  # outside a user namespace it would count everything that the person has running
-            wanted.append((resource.RLIMIT_NPROC, self.processes))
-        if self.memory_bytes is not None:
-            wanted.append((resource.RLIMIT_DATA, self.memory_bytes))
+            # The quick stop of a fork bomb; the kernel never holds root to it. The warden ends it at `tasks`, by name.
+            wanted.append((resource.RLIMIT_NPROC, 2 * self.tasks))
         return [(which, _at_most_ours(which, value)) for which, value in wanted]
+
+    def in_words(self, which: str) -> str:
+        """The limit that a job came to, for people; empty: none."""
+        return {
+            MEMORY: f"its memory limit of {_size(self.memory_bytes)}",
+            TASKS: f"its limit of {self.tasks} tasks",
+            DISK: f"its disk limit of {_size(self.disk_bytes)}",
+        }.get(which, "")
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:g} GiB" if count >= GIB else f"{count / MIB:g} MiB"
 
 
 def _at_most_ours(which: int, value: int) -> int:
@@ -58,7 +70,6 @@ def _at_most_ours(which: int, value: int) -> int:
     return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
-MIB = 1024**2
 WAY_OUT_PORT = 3128
 WAY_OUT = f"http://127.0.0.1:{WAY_OUT_PORT}"  # inside of a network of its own
 
@@ -119,4 +130,5 @@ class Outcome(NamedTuple):
     survivors_killed: int  # processes that were still there when the program had ended
     survivors_left: int  # processes that could not be ended: another user's, or stuck in the kernel
     stopped: bool = False  # `stop` was called before it had ended
+    over: str = ""  # the limit at which it was ended, in words
     unheard: bool = False  # what listened to its output failed, and did not hear the rest

@@ -17,6 +17,7 @@ import sys
 import time
 
 from phasegate.cage import kernel, process_tree
+from phasegate.cage.job_use import Watched
 from phasegate.rules.light import Light
 
 TYPE_CHECKING = False
@@ -45,7 +46,9 @@ class Orders(Light):
     end_at_s: float
     grace_s: float
     rlimits: list[tuple[int, int]]
+    bounds: tuple[int, int, int]  # of memory, tasks and disk
     writable: list[bytes]
+    folders: list[bytes]  # that are measured
     seccomp: bytes | None
     sandboxed: bool
     listen_port: int = 0  # where the job's way out answers; 0: it has none
@@ -82,6 +85,8 @@ class _Watch:
         self._told_to_stop = False
         self._timed_out = False
         self._status: int | None = None
+        self._over = ""
+        self._watched = Watched(os.getpid(), *orders.bounds, orders.folders) if _LINUX else None
 
     def until_it_ends(self) -> None:
         poll = select.poll()
@@ -91,6 +96,9 @@ class _Watch:
             now_s = time.monotonic()
             if now_s >= self._end_at_s:
                 self._timed_out = True
+                break
+            if self._watched is not None and (over := self._watched.exceeded()):
+                self._over = over
                 break
             if now_s >= self._orders.stop_at_s and not self._told_to_stop:
                 self._stop()
@@ -103,6 +111,8 @@ class _Watch:
 
     def _wait_ms(self, now_s: float) -> int:
         at_s = self._end_at_s if self._told_to_stop else self._orders.stop_at_s
+        if self._watched is not None:
+            at_s = min(at_s, self._watched.next_at_s)
         return max(0, min(int((at_s - now_s) * 1000) + 1, 3_600_000))
 
     def _stop(self) -> None:
@@ -144,6 +154,8 @@ class _Watch:
             process_tree.signal_below(os.getpid(), process_tree.SIGKILL)
             _kill_group(self._pid)
         ended_by_itself = self._status is not None
+        if self._over:
+            _tell(self._control, f"over {self._over}".encode())
         if self._status is None:
             _tell(self._control, b"killing")
             self._status = _end_first(self._pid)

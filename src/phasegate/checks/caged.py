@@ -10,7 +10,7 @@ from pathlib import Path
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job, Stop
 from phasegate.cage.probe import choose
-from phasegate.cage.request import Level, Request
+from phasegate.cage.request import Level, Limits, Request
 from phasegate.checks.plan import Access, Command, Ran
 from phasegate.checks.registry_access import NO_ACCESS, RegistryAccess, credentials_in, person_access, plain_access
 
@@ -25,13 +25,14 @@ class CagedRunner:
         wanted: Level | None = None,
         stop: Stop | None = None,
         readable: tuple[Path, ...] = (),
+        limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> None:
         """`folder` is for their home and temporary files; `wanted` None takes the strongest level that holds.
 
         `readable` is what the checkout borrows from elsewhere, such as the objects of its git directory.
         """
         self._folder, self._tag, self._wanted, self._readable = folder, tag, wanted, readable
-        self._stop = stop or Stop()
+        self._stop, self._limits = stop or Stop(), limits
         self._runs = 0
 
     def __call__(self, command: Command, /) -> Ran:
@@ -46,6 +47,7 @@ class CagedRunner:
             env={**env, "PATH": ":".join([*map(str, command.path_first), env["PATH"]])},
             level=choose(self._wanted, needs_network=command.network),
             timeout_s=command.timeout_s,
+            limits=self._limits,
             writable=(command.place or command.cwd,),
             readable=(*self._readable, *access.readable),
             stdout_log=command.log,
@@ -61,6 +63,7 @@ class CagedRunner:
             stderr=outcome.stderr.text,
             duration_s=outcome.duration_s,
             timed_out=outcome.timed_out,
+            over=outcome.over,
             cut=outcome.stdout.cut or outcome.stderr.cut,
             ended_at_s=time.time(),
         )

@@ -342,6 +342,9 @@ def _failure(purpose: str, line: str, ran: Ran) -> tuple[str, str]:
     if purpose is Purpose.SETUP and _fault(purpose, ran) is Fault.NETWORK:
         remedy = f'Connect, or set `setup = ""` in [checks.PROFILE] of phasegate.toml if `{shown}` is not needed.'
         return "the setup could not reach the network", remedy
+    if ran.over:
+        remedy = f"Let `{shown}` use less, or raise the limit in [limits] of phasegate.toml."
+        return f"it was ended at {ran.over}", remedy
     if ran.timed_out:
         return f"it ran out of time after {ran.duration_s:.0f} s", f"Make `{shown}` faster, or split the package."
     if ran.exit_status is None:

@@ -86,6 +86,7 @@ class Ran(msgspec.Struct, frozen=True):
     duration_s: float
     timed_out: bool = False
     cut: bool = False
+    over: str = ""  # the limit at which it was ended, in words
     ended_at_s: float = 0.0  # seconds since 1970
 
 

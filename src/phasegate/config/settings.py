@@ -105,6 +105,10 @@ class Limits(Settings, frozen=True):
     run_cost_usd: Dollars = 20
     total_cost_usd: Dollars = 200
     run_tokens: AtLeastOne = 5_000_000
+    job_memory_mib: AtLeastOne = 8_192  # of all processes of an agent, or of a check
+    job_tasks: AtLeastOne = 4_096  # processes and threads
+    job_disk_mib: AtLeastOne = 32_768  # of what lies in its checkout and its own folders
+    job_open_files: AtLeastOne = 16_384  # of each process
 
 
 class Checks(Settings, frozen=True):

@@ -24,7 +24,7 @@ from phasegate.checks.setting_up import FEW, SetupPlace
 from phasegate.checks.setup_cache import SetupCache, key_of, programs_among
 from phasegate.config.settings import AlreadyFailing
 from phasegate.engine.check_plan import CheckPlan, plans_for
-from phasegate.engine.jobs import wanted_level
+from phasegate.engine.jobs import job_limits, wanted_level
 from phasegate.engine.project import Project
 from phasegate.engine.setup_inputs import setup_inputs
 from phasegate.errors import EnvironmentUnavailable
@@ -260,7 +260,7 @@ class Base:
 def runner_in(project: Project, folder: Path, kind: str, hear: Hear | None = None) -> Runner:
     """A build may ask git for its version: the clean checkout's git borrows the objects of the repository."""
     stores, tag = tuple(object_stores(project.repository)), f"{kind}-{project.clock.new_id()}"
-    run = CagedRunner(folder, tag, wanted_level(project), project.stop, stores)
+    run = CagedRunner(folder, tag, wanted_level(project), project.stop, stores, job_limits(project))
 
     def shown(command: Command, /) -> Ran:
         """Who watches sees what runs and for how long."""

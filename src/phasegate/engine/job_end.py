@@ -109,7 +109,7 @@ def judged(
         report.ending is Ending.COMPLETED,
         is_limited or report.ending is Ending.TRANSIENT,
         report.reason,
-        report.remedy or _remedy(assigned, report.ending),
+        report.remedy or _remedy(assigned, report.ending, finished.over),
         blockers,
         cut_short(finished) if finished.told_to_stop else "",
         again_s if is_limited else 0.0,
@@ -129,7 +129,10 @@ def _bounded(text: str) -> str:
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]} [...]"
 
 
-def _remedy(assigned: Assigned, ending: Ending) -> str:
+def _remedy(assigned: Assigned, ending: Ending, over: str) -> str:
+    if over:
+        more = "job_memory_mib, job_tasks or job_disk_mib in [limits] of phasegate.toml"
+        return f"if the work needs it, raise {more}; see what it did: phasegate audit show --job {assigned.job}"
     if ending is Ending.NOT_RUNNABLE:
         return "see `phasegate agents`, or fix its command in phasegate.toml"
     return f"see what it did: phasegate audit show --job {assigned.job}"

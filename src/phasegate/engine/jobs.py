@@ -29,7 +29,7 @@ from phasegate.cage.broker import Broker, Reached
 from phasegate.cage.job import Job
 from phasegate.cage.probe import bounds_hosts, choose
 from phasegate.cage.redact import Redactor
-from phasegate.cage.request import Level, Request
+from phasegate.cage.request import MIB, Level, Limits, Request
 from phasegate.cage.sweep import end_tagged
 from phasegate.config.acp_registry import row_of
 from phasegate.config.settings import Sandbox
@@ -95,6 +95,7 @@ def run_job(
             timeout_s=assigned.settings.timeout_s,
             sign_in=sign_in,
             tools=assigned.programs,
+            limits=job_limits(project),
         )
         # The checkout's own git borrows the objects of the person's repository: to be read, never written.
         readable = (*request.readable, *object_stores(project.repository))
@@ -240,6 +241,17 @@ def wanted_level(project: Project) -> Level | None:
     """The configured level; None when the strongest one is to be taken."""
     sandbox = project.config.run.sandbox
     return None if sandbox is Sandbox.AUTO else Level(sandbox.value)
+
+
+def job_limits(project: Project) -> Limits:
+    """What each job of a project may use."""
+    given = project.config.limits
+    return Limits(
+        open_files=given.job_open_files,
+        tasks=given.job_tasks,
+        memory_bytes=given.job_memory_mib * MIB,
+        disk_bytes=given.job_disk_mib * MIB,
+    )
 
 
 def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder: Path) -> tuple[Path, tuple[str, ...]]:

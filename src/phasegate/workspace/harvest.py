@@ -32,7 +32,7 @@ from phasegate.workspace.path_states import (
 )
 from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import BRANCHES, RefMoved, advance_branch
-from phasegate.workspace.repository import is_ancestor, read_refs
+from phasegate.workspace.repository import commit_of, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import RepositoryLock, checkout_lock, repository_lock
 from phasegate.workspace.tree_diff import differences, tree_of
 
@@ -86,8 +86,10 @@ def harvest(
 def _settled(checkout: Checkout) -> Checkout:
     """The checkout, with a harvest noted that came into force and was cut off before it was noted."""
     record, ref = checkout.record, BRANCHES + checkout.assignment.branch
-    head = read_refs(checkout.repository, ref).get(ref) if record.pending is not None else None
-    if record.pending is None or head is None or not is_ancestor(checkout.repository, record.pending[0], head):
+    if record.pending is None or commit_of(checkout.repository, record.pending[0]) is None:  # lost with the power
+        return checkout
+    head = read_refs(checkout.repository, ref).get(ref)
+    if head is None or not is_ancestor(checkout.repository, record.pending[0], head):
         return checkout
     return checkout._replace(record=_noted(record, checkout, *record.pending))
 

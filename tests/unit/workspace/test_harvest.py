@@ -286,5 +286,17 @@ def test_a_harvest_that_was_cut_off_before_the_ref_moved_is_done(repository: Rep
     assert subjects(repository, f"main..{done.tip}") == ["WP01: first"]
 
 
+@pytest.mark.demand("W5.a")
+def test_a_harvest_whose_objects_were_lost_with_the_power_is_done_again(
+    repository: Repository, checkout: Checkout
+) -> None:
+    _commit(checkout, "WP01: first", {"src/login.py": "one\n"})
+    gone = "1" * 40
+    lost = Record(**{**_fields(checkout.record), "pending": (gone, gone), "paths": ("src/login.py",)})
+    write_record(records_folder(repository, checkout.assignment.name), lost)
+    done = take_over(checkout, lambda path: True)
+    assert subjects(repository, f"main..{done.tip}") == ["WP01: first"]
+
+
 def _fields(record: Record) -> dict[str, object]:
     return {name: getattr(record, name) for name in record.__struct_fields__}

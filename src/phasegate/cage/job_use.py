@@ -1,0 +1,115 @@
+"""What a job uses, all its processes together, against its limits. Loaded by the warden: cheap imports only.
+
+The kernel's own limits are those of a process: a job of many processes, or one that keeps many files, is none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from phasegate.cage.process_tree import below
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOOK_EVERY_S = 0.5
+MEMORY, TASKS, DISK = "memory", "tasks", "disk"
+_WALK_EVERY_S = 2.0
+_AT_ONCE = 1000  # files that are looked at before the warden looks at its job again
+_PAUSE_S = 0.01
+_SHARE = 20  # a walk takes at most so small a part of the time
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PARENT, _THREADS, _RESIDENT = 1, 17, 21  # fields of /proc/PID/stat behind the name
+_OWN = (b"Pss_Anon:", b"Pss_Shmem:")
+
+
+class Watched:
+    """Looks from time to time. A limit of 0 is none."""
+
+    def __init__(self, root: int, memory_bytes: int, tasks: int, disk_bytes: int, folders: list[bytes]) -> None:
+        self._root, self._folders = root, folders
+        self._memory_bytes, self._tasks, self._disk_bytes = memory_bytes, tasks, disk_bytes
+        now_s = time.monotonic()
+        self._look_at_s, self._walk_at_s, self._walk_began_s = now_s, now_s + _WALK_EVERY_S, 0.0
+        self._walk: Iterator[int] | None = None
+
+    @property
+    def next_at_s(self) -> float:
+        """When there is something to be looked at."""
+        return min(self._look_at_s, self._walk_at_s)
+
+    def exceeded(self) -> str:
+        """The limit that the job has come to; empty: none."""
+        now_s = time.monotonic()
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + LOOK_EVERY_S
+            if found := self._processes():
+                return found
+        return self._files(now_s) if self._disk_bytes and now_s >= self._walk_at_s else ""
+
+    def _processes(self) -> str:
+        stats = dict(_stats())
+        pids = below(self._root, {pid: int(fields[_PARENT]) for pid, fields in stats.items()})
+        if self._tasks and sum(int(stats[pid][_THREADS]) for pid in pids) >= self._tasks:
+            return TASKS
+        resident = {pid: int(stats[pid][_RESIDENT]) * _PAGE for pid in pids}
+        # What is resident counts shared pages once a process: too much, but quick. The true number is asked for then.
+        if self._memory_bytes and sum(resident.values()) >= self._memory_bytes:
+            own = sum(_own_memory(pid, at_most) for pid, at_most in resident.items())
+            return MEMORY if own >= self._memory_bytes else ""
+        return ""
+
+    def _files(self, now_s: float) -> str:
+        if self._walk is None:
+            self._walk, self._walk_began_s = _sizes(self._folders), now_s
+        size = next(self._walk, None)
+        self._walk_at_s = now_s + _PAUSE_S
+        if size is None:
+            self._walk = None
+            self._walk_at_s = now_s + max(_WALK_EVERY_S, _SHARE * (now_s - self._walk_began_s))
+        return DISK if size is not None and size >= self._disk_bytes else ""
+
+
+def _stats() -> Iterator[tuple[int, list[bytes]]]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as stat:
+                    yield int(name), stat.read().rpartition(b")")[2].split()
+            except OSError:
+                continue  # ended while we looked
+
+
+def _own_memory(pid: int, at_most: int) -> int:
+    """What it alone holds, and its part of what it shares; files that are only mapped count for nobody."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
+            lines = [line.split() for line in rollup]
+    except OSError:
+        return at_most
+    found = [int(line[1]) * 1024 for line in lines if line[0] in _OWN]
+    return min(sum(found), at_most) if found else at_most
+
+
+def _sizes(folders: list[bytes]) -> Iterator[int]:
+    """The bytes on the disk below folders, as far as they are counted; no link is followed, no file counted twice."""
+    size, seen, waiting = 0, 0, list(folders)
+    while waiting:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            try:
+                about = entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+            except OSError:
+                continue
+            size += about.st_blocks * 512 // max(about.st_nlink, 1)
+            seen += 1
+            if seen % _AT_ONCE == 0:
+                yield size
+    yield size
