@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.cage.job import Job
-from phasegate.cage.request import Level, Limits
+from phasegate.cage.request import JobLimits, Level
 from support.caged import ALL_LEVELS, SANDBOXED, Room, eventually, make_room, unprotected
 
 MIB = 1024**2
@@ -68,7 +68,7 @@ HOGS = {
     "descriptors": "import os\nfor _ in range(400): os.dup(0)",
     "file": "import os\nwith open('big', 'wb') as file: file.truncate(400 * 1048576)",
 }
-TIGHT = Limits(open_files=100, file_bytes=100 * MIB)
+TIGHT = JobLimits(open_files=100, file_bytes=100 * MIB)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: limits of Linux")
@@ -100,26 +100,26 @@ def test_a_hog_fails_and_its_sibling_and_we_live_on(room: Room, level: Level, na
 
 # Each takes what it wants, says so, and keeps it for a while; all of it is bounded.
 JOB_HOGS = {
-    "memory": ("hoard = b'x' * (160 << 20)", Limits(memory_bytes=96 * MIB), "its memory limit of 96 MiB"),
+    "memory": ("hoard = b'x' * (160 << 20)", JobLimits(memory_bytes=96 * MIB), "its memory limit of 96 MiB"),
     "memory of children": (
         "import os\nif os.fork() and os.fork(): pass\nhoard = b'x' * (60 << 20)",
-        Limits(memory_bytes=120 * MIB),
+        JobLimits(memory_bytes=120 * MIB),
         "its memory limit of 120 MiB",
     ),
     "processes": (
         "import os, time\nfor _ in range(60):\n    if not os.fork(): time.sleep(20); os._exit(0)",
-        Limits(tasks=40),
+        JobLimits(tasks=40),
         "its limit of 40 tasks",
     ),
     "threads": (
         "from threading import Thread\nimport time\n"
         "for _ in range(60): Thread(target=time.sleep, args=(20,), daemon=True).start()",
-        Limits(tasks=40),
+        JobLimits(tasks=40),
         "its limit of 40 tasks",
     ),
     "disk": (
         "for n in range(6): open(f'big{n}', 'wb').write(bytes(range(256)) * 32768)",
-        Limits(disk_bytes=24 * MIB),
+        JobLimits(disk_bytes=24 * MIB),
         "its disk limit of 24 MiB",
     ),
 }
@@ -154,7 +154,7 @@ def test_memory_that_processes_share_counts_once(room: Room, level: Level) -> No
         for _ in range(6):
             os.wait()
     """
-    outcome = Job(room.request(code, level, limits=Limits(memory_bytes=160 * MIB))).run()
+    outcome = Job(room.request(code, level, limits=JobLimits(memory_bytes=160 * MIB))).run()
     assert (outcome.exit_code, outcome.over) == (0, "")
 
 

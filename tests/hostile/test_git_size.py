@@ -11,7 +11,7 @@ import pytest
 from phasegate.workspace.changes import TooMuch, observe
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.checkout_lifecycle import Removed, Unsaved, remove_checkout
-from phasegate.workspace.disk import Limits
+from phasegate.workspace.disk import CheckoutLimits
 from support.git_project import US, make_checkout, make_repository
 from support.growth import assert_grows_no_faster_than_its_input
 
@@ -50,7 +50,7 @@ def test_a_flood_is_a_limit_that_is_named_and_can_be_removed(
 ) -> None:
     checkout = make_checkout(make_repository(tmp_path / "project"))
     make(checkout, 3000)
-    limits = Limits(files=1000)
+    limits = CheckoutLimits(files=1000)
     found = observe(checkout, limits=limits)
     assert isinstance(found, TooMuch)
     assert what in found.what

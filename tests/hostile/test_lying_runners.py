@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.checks.evidence import Evidence
-from phasegate.checks.manifest import Work, gather_evidence
+from phasegate.checks.manifest import ReturnedWork, gather_evidence
 from phasegate.checks.plan import Command, Ran
 from phasegate.checks.setting_up import SetupPlace
 from phasegate.checks.setup_cache import SetupCache, is_setup_input
@@ -38,7 +38,7 @@ WRONG = "def add(a, b):\n    return a - b\n"
 QUICK = "echo '1 passed in 0.01s'"
 
 
-def done(tmp_path: Path, files: dict[str, str], start: dict[str, str] | None = None) -> Work:
+def done(tmp_path: Path, files: dict[str, str], start: dict[str, str] | None = None) -> ReturnedWork:
     folder = repository(tmp_path / "repo", start or {"README.md": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
     write(folder, files)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from phasegate.checks.baseline import Baseline, baseline_of
 from phasegate.checks.commands import Bench
-from phasegate.checks.manifest import Work, asked
+from phasegate.checks.manifest import ReturnedWork, asked
 from phasegate.checks.plan import Command, Plan, Ran, Runner
 from phasegate.checks.secrets import Added, added_lines
 from phasegate.checks.setting_up import SetupPlace
@@ -79,12 +79,14 @@ def commit(folder: Path, message: str) -> str:
     return git(folder, "rev-parse", "HEAD")
 
 
-def work_since(folder: Path, base: str, *, deliverables: tuple[str, ...] = ("calc.py",), package: str = "WP01") -> Work:
+def work_since(
+    folder: Path, base: str, *, deliverables: tuple[str, ...] = ("calc.py",), package: str = "WP01"
+) -> ReturnedWork:
     """What an agent did since a commit, as git knows it, in the repository itself, which is clean."""
     changed = tuple(git(folder, "diff", "--name-only", base, "HEAD").splitlines())
     log = git(folder, "log", "--reverse", "--format=%H %s", f"{base}..HEAD").splitlines()
     tree = [line.partition("\t") for line in git(folder, "ls-tree", "-r", "HEAD").splitlines()]
-    return Work(
+    return ReturnedWork(
         package=package,
         checkout=folder,
         deliverables=deliverables,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from phasegate.record.audit import Report, verify
+from phasegate.record.audit import AuditReport, verify
 from phasegate.record.location import Location
 from phasegate.record.recovery import recover
 from phasegate.record.store import open_store
@@ -23,7 +23,7 @@ def acknowledged(folder: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def recovered(folder: Path) -> Report:
+def recovered(folder: Path) -> AuditReport:
     """The next process opens the store, recovers, and everything verifies."""
     location = location_in(folder)
     with open_store(location, "store-id", TS) as store:

@@ -32,7 +32,7 @@ from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job, OnSignal
 from phasegate.cage.redact import Redactor
-from phasegate.cage.request import Level, Limits, Outcome, Request
+from phasegate.cage.request import JobLimits, Level, Outcome, Request
 from phasegate.cage.run import find_program
 from phasegate.rules.answer import blockers_in
 
@@ -58,7 +58,7 @@ def job_request(
     timeout_s: float,
     sign_in: SignIn = SignIn(),  # noqa: B008 - frozen
     tools: Sequence[Path] = (),
-    limits: Limits = Limits(),  # noqa: B008 - frozen
+    limits: JobLimits = JobLimits(),  # noqa: B008 - frozen
 ) -> Request:
     """What to ask of the cage. `folder` is the job's own; the commands of the spool are put into it, first on PATH.
 

@@ -122,7 +122,6 @@ class _GeminiToolResult(msgspec.Struct, frozen=True, tag="tool_result"):
 
 class _GeminiError(msgspec.Struct, frozen=True, tag="error"):
     message: str = ""
-    severity: str = ""
 
 
 class _GeminiStats(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from phasegate.cage.warden import END, STOP
 from phasegate.errors import EnvironmentUnavailable, Interrupted
 
 
-class Report:
+class _WardenReport:
     """The facts so far, line by line as they come; before the first one nothing has started."""
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class _Pump:
             stack.callback(request.way_out.close)
         for descriptor in (launched.stdout, launched.stderr):
             stack.callback(os.close, descriptor)
-        self._report = Report()
+        self._report = _WardenReport()
         self._on_signal = on_signal
         self._give_up_at_s = launched.end_at_s + _BACKSTOP_S
         self._poll = select.poll()

@@ -28,7 +28,7 @@ class Level(StrEnum):
 MIB, GIB = 1024**2, 1024**3
 
 
-class Limits(NamedTuple):
+class JobLimits(NamedTuple):
     """`open_files` and `file_bytes` hold for each process; memory, tasks (threads too) and disk for the whole job.
 
     There is no RLIMIT_AS or RLIMIT_DATA: Node, the JVM and sanitizers reserve far more than they use.
@@ -99,7 +99,7 @@ class Request(NamedTuple):
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()  # besides the system and what the command needs
     hidden: tuple[Path, ...] = ()  # parts of what is readable or writable
-    limits: Limits = Limits()
+    limits: JobLimits = JobLimits()
     secrets: tuple[bytes, ...] = ()  # values that are taken out of its output before anybody sees it
     way_out: WayOut | None = None  # of a sandboxed job: its own network, with this as all there is
     keep_bytes: int = 8 * MIB  # of each stream, in memory

@@ -81,7 +81,7 @@ def compared(check: Check, baseline: Baseline | None, *, tolerates: bool = False
         return check
     new = new_findings(check, baseline)
     if tolerates and not new and _is_as_before(check, baseline):
-        return _tolerated(check, baseline)
+        return _tolerated(check)
     notes = ["already failing before the work began", *([f"new: {listed(new)}"] if new else [])]
     return _noted(check, notes)
 
@@ -98,7 +98,7 @@ def _is_as_before(check: Check, baseline: Baseline) -> bool:
     return bool(check.findings) or check.exit_status == baseline.statuses.get(check.name)
 
 
-def _tolerated(check: Check, baseline: Baseline) -> Check:
+def _tolerated(check: Check) -> Check:
     if check.fault is Fault.NO_PROGRAM:
         what = f"it cannot be run here, as before the work began: {check.summary}"
         return msgspec.structs.replace(check, outcome=Outcome.NOT_ASKED, summary=what, remedy="", fault=None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job, Stop
 from phasegate.cage.probe import choose
-from phasegate.cage.request import Level, Limits, Request
+from phasegate.cage.request import JobLimits, Level, Request
 from phasegate.checks.plan import Access, Command, Ran
 from phasegate.checks.registry_access import NO_ACCESS, RegistryAccess, credentials_in, person_access, plain_access
 
@@ -25,7 +25,7 @@ class CagedRunner:
         wanted: Level | None = None,
         stop: Stop | None = None,
         readable: tuple[Path, ...] = (),
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: JobLimits = JobLimits(),  # noqa: B008 - frozen
     ) -> None:
         """`folder` is for their home and temporary files; `wanted` None takes the strongest level that holds.
 

@@ -25,7 +25,7 @@ from phasegate.rules.commits import Commit, unnamed_commits
 _PROOFS = frozenset(("deliverables", Purpose.BUILD, Purpose.TEST, Purpose.COVERAGE))
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class ReturnedWork(msgspec.Struct, frozen=True, kw_only=True):
     """What came back, as the workspace knows it from git and the disk."""
 
     package: str
@@ -48,7 +48,7 @@ class RootAsk(NamedTuple):
 
 def gather_evidence(
     plan: Plan,
-    work: Work,
+    work: ReturnedWork,
     run: Runner,
     baseline: Baseline | None = None,
     kept: SetupPlace | None = None,
@@ -71,13 +71,13 @@ def asked(plan: Plan) -> tuple[Purpose, ...]:
     return tuple(purpose for purpose in Purpose if purpose is not Purpose.COVERAGE or plan.coverage_min is not None)
 
 
-def _changes(work: Work) -> Check:
+def _changes(work: ReturnedWork) -> Check:
     if not work.changed:
         return failed("changes", "nothing was changed", "Do what the package asks for, in the checkout, and commit it.")
     return passed("changes", f"{len(work.changed)} files changed", [listed(work.changed)])
 
 
-def _deliverables(work: Work) -> Check:
+def _deliverables(work: ReturnedWork) -> Check:
     if not work.deliverables:
         return not_asked("deliverables", "the package names none")
     found = {path: problem_with(work.checkout, path) for path in work.deliverables}
@@ -88,7 +88,7 @@ def _deliverables(work: Work) -> Check:
     return passed("deliverables", f"all {len(found)} are there and not empty")
 
 
-def _commits(work: Work) -> Check:
+def _commits(work: ReturnedWork) -> Check:
     if not work.commits:
         return failed("commits", "there is no commit", f'Commit the work: git commit -m "{work.package}: ..."')
     unnamed = unnamed_commits(work.package, work.commits)
@@ -99,7 +99,7 @@ def _commits(work: Work) -> Check:
     return passed("commits", f"all {len(work.commits)} name {work.package}")
 
 
-def _uncommitted(work: Work) -> Check:
+def _uncommitted(work: ReturnedWork) -> Check:
     if work.uncommitted:
         remedy = "Commit what belongs to the work, and undo the rest."
         return failed("clean tree", f"not committed: {listed(work.uncommitted)}", remedy)
@@ -119,7 +119,7 @@ def _secrets(added: Iterable[Added]) -> Check:
     return passed("secrets", "none of the known forms was added", notes)
 
 
-def _untouched(benches: Sequence[Bench], before: Snapshot, work: Work) -> Check:
+def _untouched(benches: Sequence[Bench], before: Snapshot, work: ReturnedWork) -> Check:
     """Commands that rewrite the tree prove something about another tree. A lock file may be brought up to date."""
     changed = changed_files(work.checkout, before, work.blobs)
     named = {name for bench in benches for name in bench.plan.lock_files}

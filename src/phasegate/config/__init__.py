@@ -22,7 +22,7 @@ from phasegate.config.layers import (
     Given,
     Key,
     Place,
-    Source,
+    ValueSource,
     find_place,
     from_environment,
     from_file,
@@ -35,7 +35,17 @@ from phasegate.errors import ConfigError
 from phasegate.rules.harnesses import ACP, ROWS
 from phasegate.typed import read_value
 
-__all__ = ["FILE_NAME", "Agent", "Config", "Effective", "Place", "Source", "effective_values", "find_place", "load"]
+__all__ = [
+    "FILE_NAME",
+    "Agent",
+    "Config",
+    "Effective",
+    "Place",
+    "ValueSource",
+    "effective_values",
+    "find_place",
+    "load",
+]
 
 _log = logging.getLogger("phasegate")
 # What every agent and every workflow must say, and what to do when it does not.
@@ -68,7 +78,7 @@ class Effective(NamedTuple):
     """The configuration of a repository, and the source of each value that is not a default."""
 
     config: Config
-    sources: Mapping[Key, Source]
+    sources: Mapping[Key, ValueSource]
     place: Place
     has_file: bool
 
@@ -83,7 +93,7 @@ def load(start: Path, environ: Mapping[str, str], flags: Mapping[str, str] | Non
         from_flags(flags or {}),
     ]
     values: dict[Key, object] = {}
-    sources: dict[Key, Source] = {}
+    sources: dict[Key, ValueSource] = {}
     for layer in layers:
         for given in _settled([*layer], values):
             values[given.key] = given.value
@@ -94,17 +104,17 @@ def load(start: Path, environ: Mapping[str, str], flags: Mapping[str, str] | Non
     return Effective(_built(values, sources), sources, place, text is not None)
 
 
-def _take_from_registry(values: dict[Key, object], sources: dict[Key, Source], environ: Mapping[str, str]) -> None:
+def _take_from_registry(values: dict[Key, object], sources: dict[Key, ValueSource], environ: Mapping[str, str]) -> None:
     """The command of an ACP agent that has none and is named as in the registry."""
     for key, value in [*values.items()]:
         command = (*key[:2], "command")
         if _is_in_agent(key) and key[2:] == ("harness",) and value == ACP and command not in values:
             row = acp_agents(environ).get(key[1])
             if row is not None:
-                values[command], sources[command] = row.command, Source("registry", row.agent)
+                values[command], sources[command] = row.command, ValueSource("registry", row.agent)
 
 
-def effective_values(effective: Effective) -> Iterator[tuple[Key, object, Source]]:
+def effective_values(effective: Effective) -> Iterator[tuple[Key, object, ValueSource]]:
     """Each value in effect with its key and its source, in the order of the tables."""
     for key, value in _leaves((), effective.config):
         yield _WRITTEN.get(key, key), value, effective.sources.get(key, DEFAULT)
@@ -177,7 +187,7 @@ def _unwrapped(given: Given, type_: Any) -> object:
     return given.value
 
 
-def _type_of(key: Key, source: Source) -> Any:
+def _type_of(key: Key, source: ValueSource) -> Any:
     """The type that is due at a key; a key that leads nowhere is an error."""
     type_: Any = Config
     for depth, name in enumerate(key):
@@ -193,7 +203,7 @@ def _type_of(key: Key, source: Source) -> Any:
     return type_
 
 
-def _unknown(table: Key, name: str, known: list[str], source: Source) -> ConfigError:
+def _unknown(table: Key, name: str, known: list[str], source: ValueSource) -> ConfigError:
     if source.layer == "environment" and not table:
         return ConfigError(f"{source.place} sets nothing", suggestion(source.place.lower(), _fixed_variables()))
     inside = f" in [{'.'.join(table)}]" if table else ""
@@ -205,7 +215,7 @@ def _fixed_variables() -> list[str]:
     return [f"{PREFIX}{'__'.join(key)}".upper() for key, _ in _leaves((), Config())]
 
 
-def _where(source: Source) -> str:
+def _where(source: ValueSource) -> str:
     """The line or the variable; a flag is its key, which is named anyway."""
     return f"{source.place}: " if source.place and source.layer != "flag" else ""
 
@@ -216,7 +226,7 @@ def _remedy(key: Key, value: object, type_: Any) -> str:
     return _REMEDIES.get(key[-1], "docs/reference/configuration.md says what each key takes")
 
 
-def _built(values: Mapping[Key, object], sources: Mapping[Key, Source]) -> Config:
+def _built(values: Mapping[Key, object], sources: Mapping[Key, ValueSource]) -> Config:
     """All values in one structure that fits together."""
     tree: dict[str, Any] = {}
     for key, value in values.items():
@@ -239,7 +249,7 @@ def _missing(tree: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Iterator
                 yield Problem((table, name), f"`{field}` is missing", remedy)
 
 
-def _misfit(problem: Problem, sources: Mapping[Key, Source]) -> ConfigError:
+def _misfit(problem: Problem, sources: Mapping[Key, ValueSource]) -> ConfigError:
     source = next((sources[key] for key in sources if key[: len(problem.key)] == problem.key), DEFAULT)
     return ConfigError(f"{_where(source)}{'.'.join(problem.key)}: {problem.what}", problem.remedy)
 

@@ -31,14 +31,14 @@ SEED_JOB_VARIABLES = ("AGILEPLUS_JOB_ID", "AGILEPLUS_WP_ID", "AGILEPLUS_PROMPT",
 SEED_PREFIX = "AGILEPLUS_"
 
 
-class Source(NamedTuple):
+class ValueSource(NamedTuple):
     """Which layer a value comes from, and where it stands there: a line of the file, a variable, a flag."""
 
     layer: str
     place: str
 
 
-DEFAULT = Source("default", "")
+DEFAULT = ValueSource("default", "")
 
 
 class Given(NamedTuple):
@@ -46,7 +46,7 @@ class Given(NamedTuple):
 
     key: Key
     value: object
-    source: Source
+    source: ValueSource
     is_text: bool
 
 
@@ -82,7 +82,7 @@ def from_file(text: str, name: str) -> Iterator[Given]:
     lines = _lines_of_keys(text)
     for key, value in _leaves((), tables):
         line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), None)
-        yield Given(key, value, Source("file", f"{name}:{line}" if line else name), is_text=False)
+        yield Given(key, value, ValueSource("file", f"{name}:{line}" if line else name), is_text=False)
 
 
 def from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
@@ -91,7 +91,7 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
     keys: dict[str, Key] = {name: tuple(name.removeprefix(PREFIX).split("__")) for name in ours}
     for name, key in {**SEED_VARIABLES, **keys}.items():
         if name in environ:
-            yield Given(key, environ[name], Source("environment", name), is_text=True)
+            yield Given(key, environ[name], ValueSource("environment", name), is_text=True)
 
 
 def unknown_seed_variables(environ: Mapping[str, str]) -> list[str]:
@@ -103,7 +103,7 @@ def unknown_seed_variables(environ: Mapping[str, str]) -> list[str]:
 def from_flags(flags: Mapping[str, str]) -> Iterator[Given]:
     """The values of `--set run.parallel=3` and of the flags that stand for such a key."""
     for name, value in flags.items():
-        yield Given(tuple(name.split(".")), value, Source("flag", name), is_text=True)
+        yield Given(tuple(name.split(".")), value, ValueSource("flag", name), is_text=True)
 
 
 def _leaves(key: Key, value: object) -> Iterator[tuple[Key, object]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.record.audit import Report as AuditReport
+from phasegate.record.audit import AuditReport as AuditReport
 from phasegate.record.audit import verify
 from phasegate.record.location import Location, locate
 from phasegate.record.reader import read_store

@@ -18,7 +18,8 @@ from phasegate.engine.project import Project
 from phasegate.rules.detection import PROGRAMS, PYTHONS, Detected, Machine
 from phasegate.rules.project_files import LARGEST_MANIFEST_BYTES, ProjectFiles, is_manifest
 from phasegate.rules.project_roots import candidate_roots, detect_project, project_roots, under
-from phasegate.rules.python_project import TEST_FUNCTION, is_test_file, required_python
+from phasegate.rules.python_project import required_python
+from phasegate.rules.python_tests import TEST_FUNCTION, is_test_file
 from phasegate.rules.telling_files import kind_of_root
 from phasegate.rules.versions import allows
 from phasegate.workspace.commit_log import blobs_of

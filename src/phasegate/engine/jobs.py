@@ -29,7 +29,7 @@ from phasegate.cage.broker import Broker, Reached
 from phasegate.cage.job import Job
 from phasegate.cage.probe import bounds_hosts, choose
 from phasegate.cage.redact import Redactor
-from phasegate.cage.request import MIB, Level, Limits, Request
+from phasegate.cage.request import MIB, JobLimits, Level, Request
 from phasegate.cage.sweep import end_tagged
 from phasegate.config.acp_registry import row_of
 from phasegate.config.settings import Sandbox
@@ -243,10 +243,10 @@ def wanted_level(project: Project) -> Level | None:
     return None if sandbox is Sandbox.AUTO else Level(sandbox.value)
 
 
-def job_limits(project: Project) -> Limits:
+def job_limits(project: Project) -> JobLimits:
     """What each job of a project may use."""
     given = project.config.limits
-    return Limits(
+    return JobLimits(
         open_files=given.job_open_files,
         tasks=given.job_tasks,
         memory_bytes=given.job_memory_mib * MIB,

@@ -16,7 +16,7 @@ from phasegate.record.ground import Ground, find_ground
 from phasegate.rules.harnesses import KNOWN
 from phasegate.rules.light import Light
 from phasegate.rules.own_folders import CONFIG_FILE, OWN_FOLDERS
-from phasegate.rules.setup import Seen, config_text, first_paragraph, project_text, rows_of
+from phasegate.rules.setup import SeenRepository, config_text, first_paragraph, project_text, rows_of
 from phasegate.rules.telling_files import NAMED_IN, TITLES, kind_of_root, own_name
 
 TYPE_CHECKING = False
@@ -68,13 +68,13 @@ def prepare(start: str, environ: Mapping[str, str]) -> Setup:
     return Setup(ground.root, files, tuple(_notes(ground, agents)), agents, seen.kind)
 
 
-def _look(root: str, environ: Mapping[str, str]) -> Seen:
+def _look(root: str, environ: Mapping[str, str]) -> SeenRepository:
     with os.scandir(root) as entries:
         found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
     names = frozenset(found)
     kind = kind_of_root(names)
     folders = sorted(name for name, is_folder in found.items() if is_folder and not name.startswith("."))
-    return Seen(
+    return SeenRepository(
         _printable(_name(root, names)),
         _about(root, names),
         tuple(row.program for row in KNOWN.values() if _is_on_path(row.program, environ.get("PATH", ""))),
@@ -121,7 +121,7 @@ def _printable(text: str) -> str:
 
 
 def _write_what_is_missing(
-    ground: Ground, seen: Seen, environ: Mapping[str, str]
+    ground: Ground, seen: SeenRepository, environ: Mapping[str, str]
 ) -> tuple[tuple[Made, ...], tuple[str, ...]]:
     """The files, and the agents that are configured now."""
     agents, project, worktrees = _settings(ground, seen, environ)
@@ -135,7 +135,7 @@ def _write_what_is_missing(
     return (config, described, Made(exclude, "lines added" if added else "kept")), agents
 
 
-def _settings(ground: Ground, seen: Seen, environ: Mapping[str, str]) -> tuple[tuple[str, ...], str, str]:
+def _settings(ground: Ground, seen: SeenRepository, environ: Mapping[str, str]) -> tuple[tuple[str, ...], str, str]:
     """Agents and paths as they are configured; a configuration that is there must be sound."""
     if not os.path.lexists(f"{ground.root}/{CONFIG}"):
         return tuple(row.agent for row in rows_of(seen.programs)), PROJECT, OWN_FOLDERS[1]

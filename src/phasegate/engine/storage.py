@@ -18,7 +18,7 @@ from typing import NamedTuple
 from phasegate.config import load
 from phasegate.config.settings import Storage
 from phasegate.errors import ConfigError, EnvironmentUnavailable, PhasegateError, StateConflict, TryLater
-from phasegate.record.audit import Report
+from phasegate.record.audit import AuditReport
 from phasegate.record.bucket import Bucket, BucketAddress, PatientBucket
 from phasegate.record.copying import Copier
 from phasegate.record.location import Location, locate, main_tree
@@ -117,7 +117,7 @@ def push(folder: Path, wait_s: float) -> CopyReport:
     return CopyReport(str(bucket.address), before - waiting, waiting, why_not)
 
 
-def verified_remotely(folder: Path) -> Report:
+def verified_remotely(folder: Path) -> AuditReport:
     """What the bucket holds, by itself and against what was recorded here."""
     root = main_tree(folder)
     bucket = open_bucket(load(root, os.environ).config.storage, os.environ, LONGEST_END_S)

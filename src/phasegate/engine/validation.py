@@ -9,7 +9,7 @@ from typing import NamedTuple
 from phasegate.checks.commands import Bench
 from phasegate.checks.evidence import Check, Evidence, Outcome
 from phasegate.checks.excerpt import one_line
-from phasegate.checks.manifest import RootAsk, Work, gather_evidence
+from phasegate.checks.manifest import ReturnedWork, RootAsk, gather_evidence
 from phasegate.checks.plan import Plan, Purpose, Runner
 from phasegate.checks.secrets import Added, added_lines
 from phasegate.engine.base_check import Base, refuse_unsound, runner_in
@@ -105,10 +105,10 @@ class Checker(NamedTuple):
     def _plans(self, commit: str) -> list[Plan]:
         return [one.plan for one in plans_for(self.project, self.package, self.start, commit)]
 
-    def _work(self, commit: str) -> Work:
+    def _work(self, commit: str) -> ReturnedWork:
         repository = self.project.repository
         commits = commits_between(repository, self.start, commit)
-        return Work(
+        return ReturnedWork(
             package=self.package.work_package_id,
             checkout=self._room / "tree",
             deliverables=self.package.deliverables.all,

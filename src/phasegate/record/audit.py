@@ -31,7 +31,7 @@ from phasegate.rules.trail import origin as trail_origin
 from phasegate.rules.visible_text import visible
 
 
-class Problem(msgspec.Struct, frozen=True):
+class AuditProblem(msgspec.Struct, frozen=True):
     """Something that is not as it was written: where, and why."""
 
     where: str
@@ -42,20 +42,20 @@ class Findings:
     """Problems and notes, in the order in which they are to be read."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[AuditProblem] = []
         self.notes: list[str] = []
 
     def add(self, where: str, why: str) -> None:
-        self.problems.append(Problem(where, why))
+        self.problems.append(AuditProblem(where, why))
 
     def add_first(self, where: str, why: str) -> None:
-        self.problems.insert(0, Problem(where, why))
+        self.problems.insert(0, AuditProblem(where, why))
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
 
-class Seen(NamedTuple):
+class _SeenTrails(NamedTuple):
     """What there was before the journal was read: files of trails, what is none, and the open trails in the logs."""
 
     files: dict[Key, Reading]
@@ -63,7 +63,7 @@ class Seen(NamedTuple):
     open_trails: dict[Key, OpenTrail]
 
 
-def look_at_trails(location: Location, outside: Path) -> Seen:
+def look_at_trails(location: Location, outside: Path) -> _SeenTrails:
     """What the files of trails hold, and then which trails are open.
 
     In this order, and before the journal is read: so a file that no log holds has its seal in the journal already,
@@ -79,11 +79,11 @@ def look_at_trails(location: Location, outside: Path) -> Seen:
             else:
                 strangers.append(path)
     open_trails = [trail for path in log_files(outside) for trail in read_log(path)]
-    return Seen(files, tuple(strangers), {(trail.feature, trail.job): trail for trail in open_trails})
+    return _SeenTrails(files, tuple(strangers), {(trail.feature, trail.job): trail for trail in open_trails})
 
 
 def check_trails(
-    location: Location, seen: Seen, seals: Mapping[Key, Seal], ended: AbstractSet[Key], findings: Findings
+    location: Location, seen: _SeenTrails, seals: Mapping[Key, Seal], ended: AbstractSet[Key], findings: Findings
 ) -> None:
     """Check every trail that was seen, and every one that the journal or a log knows. `ended` are jobs."""
     for path in seen.strangers:
@@ -140,17 +140,17 @@ Rows = dict[tuple[str, ...], Row]
 _TRIES = 3
 
 
-class Report(msgspec.Struct, frozen=True):
+class AuditReport(msgspec.Struct, frozen=True):
     """What was checked, what is wrong (the first bad entry first), and what a reader should know."""
 
     ok: bool
     entries: int
     trails: int
-    problems: tuple[Problem, ...]
+    problems: tuple[AuditProblem, ...]
     notes: tuple[str, ...]
 
 
-def verify(location: Location) -> Report:
+def verify(location: Location) -> AuditReport:
     """Check all that was recorded. It may be written to meanwhile.
 
     A trail that is opened and closed again between the look at its file and the look at the journal seems changed: so
@@ -163,7 +163,7 @@ def verify(location: Location) -> Report:
     return report
 
 
-def _verify_once(location: Location) -> tuple[Report, bool]:
+def _verify_once(location: Location) -> tuple[AuditReport, bool]:
     """What was found, and whether nothing was recorded meanwhile."""
     findings = Findings()
     try:
@@ -179,11 +179,11 @@ def _verify_once(location: Location) -> tuple[Report, bool]:
         return _report(findings, 0, 0), True
 
 
-def _report(findings: Findings, entries: int, trails: int) -> Report:
-    return Report(not findings.problems, entries, trails, tuple(findings.problems), tuple(findings.notes))
+def _report(findings: Findings, entries: int, trails: int) -> AuditReport:
+    return AuditReport(not findings.problems, entries, trails, tuple(findings.problems), tuple(findings.notes))
 
 
-def _check_absence(location: Location, findings: Findings) -> Report:
+def _check_absence(location: Location, findings: Findings) -> AuditReport:
     """Without a store: either nothing was ever recorded, or it is gone."""
     anchor = read_anchor(location.git_dir)
     kept = Heads(location, anchor.store).read() if anchor else None
@@ -195,7 +195,7 @@ def _check_absence(location: Location, findings: Findings) -> Report:
     return _report(findings, 0, 0)
 
 
-def _check_store(location: Location, reader: Reader, findings: Findings) -> Report:
+def _check_store(location: Location, reader: Reader, findings: Findings) -> AuditReport:
     heads = Heads(location, reader.store_id)
     seen = look_at_trails(location, heads.folder)
     with _journal_lock(location):

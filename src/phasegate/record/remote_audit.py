@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
 from phasegate.errors import StateConflict
-from phasegate.record.audit import Findings, Report, check_sealed
+from phasegate.record.audit import AuditReport, Findings, check_sealed
 from phasegate.record.bucket import Bucket
 from phasegate.record.bucket_record import JOURNAL, feature_of, heads_log, journal_log, read_heads, read_step
 from phasegate.record.copying import CHAIN, PAPERS, chain_log, read_entries, trail_name
@@ -29,7 +29,7 @@ from phasegate.rules.trail import read_lines
 _TRIES, _PAUSE_S = 3, 0.3
 
 
-def verify_copy(bucket: Bucket, location: Location | None) -> Report:
+def verify_copy(bucket: Bucket, location: Location | None) -> AuditReport:
     """Check what the bucket holds: of the repository here if it has a store, else of every one.
 
     Somebody may be copying meanwhile, and a trail comes before its page: so what is wrong is looked at again.
@@ -43,7 +43,7 @@ def verify_copy(bucket: Bucket, location: Location | None) -> Report:
     return report
 
 
-def _verify_once(bucket: Bucket, location: Location | None) -> Report:
+def _verify_once(bucket: Bucket, location: Location | None) -> AuditReport:
     findings = Findings()
     reader = read_store(location) if location else None
     stores = [reader.store_id] if reader else [name for name in bucket.folders(CHAIN) if not slug_problem(name)]
@@ -58,7 +58,7 @@ def _verify_once(bucket: Bucket, location: Location | None) -> Report:
         findings.add(
             "entry 1", f"is missing: nothing of {'this' if reader else 'any'} repository is in {bucket.address}"
         )
-    return Report(not findings.problems, entries, trails, tuple(findings.problems), tuple(findings.notes))
+    return AuditReport(not findings.problems, entries, trails, tuple(findings.problems), tuple(findings.notes))
 
 
 class _Chain:

@@ -70,7 +70,7 @@ def detect_node(files: ProjectFiles, machine: Machine) -> Detected | None:
     return Detected(
         "typescript",
         name if isinstance(name, str) else "",
-        tuple(_setups(files, about, manager, machine, scripts)),
+        tuple(_setups(about, manager, machine, scripts)),
         commands,
         notes,
     )
@@ -136,7 +136,7 @@ def _package_of(name: str, named: str, files: ProjectFiles, is_berry: bool) -> s
 
 
 def _setups(
-    files: ProjectFiles, about: Mapping[str, object], manager: _Manager, machine: Machine, scripts: Mapping[str, str]
+    about: Mapping[str, object], manager: _Manager, machine: Machine, scripts: Mapping[str, str]
 ) -> Iterator[SetupCandidate]:
     """By the lock, then with scripts of packages, then without the lock, then by npm."""
     if not any(
@@ -177,7 +177,7 @@ def _commands(
     test = _test(about, scripts, manager)
     if test:
         yield "test", test
-    if lint := _lint(files, about, scripts, manager):
+    if lint := _lint(scripts, manager):
         yield "lint", lint
     if types := _types(files, about, scripts, manager):
         yield "typecheck", types
@@ -263,9 +263,7 @@ def _leaf(line: str) -> _Leaf:
     )
 
 
-def _lint(
-    files: ProjectFiles, about: Mapping[str, object], scripts: Mapping[str, str], manager: str
-) -> FoundCommand | None:
+def _lint(scripts: Mapping[str, str], manager: str) -> FoundCommand | None:
     """A script that lints without writing; one that writes is run without that."""
     name = next((name for name in _LINT_SCRIPTS if name in scripts), "")
     if name and not _WRITES.search(scripts[name]):

@@ -12,7 +12,7 @@ from phasegate.rules.dependencies import find_cycles, waves
 from phasegate.rules.document_lines import lines_of, squeeze
 from phasegate.rules.repo_path import ancestors
 from phasegate.rules.tasks import Task
-from phasegate.rules.work_package import Deliverables, PackageChecks, WorkPackage, is_requirement_id
+from phasegate.rules.work_package import Deliverables, WorkPackage, is_requirement_id
 
 TASKS_PER_PACKAGE = 6
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "testdata"))
@@ -38,7 +38,6 @@ def plan_packages(
     feature_title: str = "",
     profile: str = "",
     guidance: Guidance | None = None,
-    checks: PackageChecks | None = None,
     tasks_per_package: int = TASKS_PER_PACKAGE,
 ) -> tuple[WorkPackage, ...]:
     """Packages for sound tasks, numbered in an order in which they can be done.
@@ -59,7 +58,6 @@ def plan_packages(
         feature_title=feature_title,
         file_scope=(),
         profile=profile,
-        checks=checks or PackageChecks(),
         **msgspec.structs.asdict(guidance or Guidance()),
     )
     return tuple(_package(ids[g], members[g], sorted(ids[other] for other in needs[g]), common) for g in order)

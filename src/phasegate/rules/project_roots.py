@@ -14,7 +14,8 @@ from phasegate.rules.glob import compile_pattern, may_overlap
 from phasegate.rules.node_project import detect_node
 from phasegate.rules.other_projects import detect_c, detect_go, detect_java, detect_rust, detect_targets
 from phasegate.rules.project_files import ProjectFiles, entry, texts_in
-from phasegate.rules.python_project import detect_python, is_test_file
+from phasegate.rules.python_project import detect_python
+from phasegate.rules.python_tests import is_test_file
 from phasegate.rules.telling_files import kind_of_root
 
 MOST_ROOTS = 200

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from phasegate.rules.detection import Detected, FoundCommand, Machine, SetupCandidate
-from phasegate.rules.project_files import ProjectFiles, entry, texts_in
+from phasegate.rules.project_files import ProjectFiles, entry, table, texts_in
 from phasegate.rules.python_requirements import (
     RequirementSource,
     all_sources,
@@ -22,8 +22,8 @@ from phasegate.rules.python_requirements import (
     rank,
     requirement_lines,
     sources,
-    tox_environments,
 )
+from phasegate.rules.python_tests import command_of_tests, plugins_of, runs_unittest
 from phasegate.rules.python_tools import Tool, tools_beside
 from phasegate.rules.versions import allows
 
@@ -31,22 +31,6 @@ DETECTED_BY = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "P
 _TOOLS = ".phasegate-tools"
 _COMPILED = re.compile(r"ext_modules|Extension\(|cythonize|cffi_modules|RustExtension")
 _COMPILING_BACKENDS = ("maturin", "scikit_build", "mesonpy", "setuptools_rust")
-_TEST_FILE = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|tests?)\.py$|(?:^|/)tests?/[^/]*\.py$")
-_ASIDE = re.compile(r"(?:^|/)(?:examples?|docs?|benchmarks?|bench|templates?|fixtures|vendor|node_modules)/")
-TEST_FUNCTION = re.compile(r"^[ \t]*(?:async )?def test\w*\(", re.M)
-# Options and settings of pytest that a plugin brings.
-_PLUGINS = {
-    "--cov": "pytest-cov", "-n": "pytest-xdist", "--numprocesses": "pytest-xdist", "--dist": "pytest-xdist",
-    "--timeout": "pytest-timeout", "timeout": "pytest-timeout", "asyncio_mode": "pytest-asyncio",
-    "--benchmark": "pytest-benchmark", "--disable-socket": "pytest-socket", "--allow-hosts": "pytest-socket",
-    "--reruns": "pytest-rerunfailures", "--randomly": "pytest-randomly", "--mypy": "pytest-mypy",
-    "env": "pytest-env", "DJANGO_SETTINGS_MODULE": "pytest-django", "--mock": "pytest-mock", "--snapshot": "syrupy",
-}  # fmt: skip
-
-
-def is_test_file(path: str) -> bool:
-    """Whether a path has the name of a test file of Python."""
-    return bool(_TEST_FILE.search(path)) and not _ASIDE.search(path)
 
 
 class _Kit(NamedTuple):
@@ -75,18 +59,16 @@ def detect_python(files: ProjectFiles, machine: Machine) -> Detected | None:
         _is_installable(files),
         _builds(files),
         tuple(beside),
-        _test(files, everything),
-        _runs_unittest(files, everything),
+        command_of_tests(files, everything),
+        runs_unittest(files, everything),
     )
     commands = {"test": kit.test}
     for tool in beside:
         commands.setdefault(tool.purpose, FoundCommand(tool.run, tool.configured_in))
-    if any(
-        package_name(one) in ("coverage", "pytest-cov") for source in everything for one in source.requirements
-    ) or files.has(".coveragerc"):
-        commands["coverage"] = FoundCommand(
-            "python3 -m coverage run -m pytest && python3 -m coverage xml", "coverage is configured"
-        )
+    declared = {package_name(one) for source in everything for one in source.requirements}
+    if declared & {"coverage", "pytest-cov"} or files.has(".coveragerc"):
+        measured = "python3 -m coverage run -m pytest && python3 -m coverage xml"
+        commands["coverage"] = FoundCommand(measured, "coverage is configured")
     setups = _distinct([*_nothing(kit, everything), *_locks(kit), *_declared(kit), *_undeclared(kit)])
     notes = (*_missing_python(files, machine), *(tool.note for tool in beside if tool.note))
     return Detected("python", _name(files), tuple(setups), commands, notes)
@@ -192,12 +174,8 @@ def _locks(kit: _Kit) -> Iterator[SetupCandidate]:
     if kit.files.has("uv.lock"):
         yield _uv_sync(kit)
     if kit.files.has("poetry.lock"):
-        yield _by_tool(
-            kit,
-            "poetry",
-            f"env POETRY_VIRTUALENVS_IN_PROJECT=1 {{}} install -q -n{_poetry_options(kit.files)}",
-            "poetry.lock",
-        )
+        command = f"env POETRY_VIRTUALENVS_IN_PROJECT=1 {{}} install -q -n{_poetry_options(kit.files)}"
+        yield _by_tool(kit, "poetry", command, "poetry.lock")
     if kit.files.has("pdm.lock"):
         yield _by_tool(kit, "pdm", "{} install -q --frozen-lockfile -G :all", "pdm.lock")
     locked = _pipfile_lock(kit.files)
@@ -215,11 +193,9 @@ def _uv_sync(kit: _Kit) -> SetupCandidate:
 
 
 def _poetry_options(files: ProjectFiles) -> str:
-    groups = entry(files.toml("pyproject.toml"), "tool", "poetry", "group")
-    names = [name for name in groups if rank(name) >= 0] if isinstance(groups, dict) else []
-    extras = entry(files.toml("pyproject.toml"), "tool", "poetry", "extras") or entry(
-        files.toml("pyproject.toml"), "project", "optional-dependencies"
-    )
+    tables = files.toml("pyproject.toml")
+    names = [name for name in table(tables, "tool", "poetry", "group") if rank(name) >= 0]
+    extras = entry(tables, "tool", "poetry", "extras") or entry(tables, "project", "optional-dependencies")
     return (f" --with {','.join(names)}" if names else "") + (" --all-extras" if extras else "")
 
 
@@ -229,11 +205,8 @@ def _by_tool(kit: _Kit, tool: str, command: str, why: str) -> SetupCandidate:
         return _candidate(kit, command.format(tool), why)
     place = f"{_TOOLS}/{tool}"
     got = f"{kit.python} -m venv {place} && {place}/bin/python -m pip install -q {tool}"
-    return _candidate(
-        kit,
-        f"{got} && {command.format(f'{place}/bin/{tool}')}",
-        f"{why}; {tool} is not on the PATH and is installed aside",
-    )
+    run = f"{got} && {command.format(f'{place}/bin/{tool}')}"
+    return _candidate(kit, run, f"{why}; {tool} is not on the PATH and is installed aside")
 
 
 def _pipfile_lock(files: ProjectFiles) -> tuple[str, ...]:
@@ -271,24 +244,12 @@ def _together(found: list[RequirementSource]) -> RequirementSource:
 
 def _undeclared(kit: _Kit) -> Iterator[SetupCandidate]:
     """Nothing says what the tests need: the project itself, the runner, and the plugins that its settings name."""
-    plugins = _plugins(kit.files)
+    plugins = plugins_of(kit.files)
     own = ("-r", "requirements.txt") if requirement_lines(kit.files, "requirements.txt") else ()
     runner = () if kit.is_unittest else ("pytest", *plugins)
     named = f" with {', '.join(plugins)}, which its settings of pytest need" if plugins and runner else ""
     what = "unittest" if kit.is_unittest else "pytest"
     yield _pip(kit, RequirementSource(f"no test requirements are declared; {what}{named}", (*own, *runner), runner))
-
-
-def _plugins(files: ProjectFiles) -> tuple[str, ...]:
-    settings = pytest_settings(files)
-    words = [*settings.get("addopts", "").split(), *(key for key in settings if key != "addopts")]
-    found = (
-        plugin
-        for word in words
-        for sign, plugin in _PLUGINS.items()
-        if word == sign or (sign.startswith("--") and word.startswith(sign))
-    )
-    return tuple(dict.fromkeys(found))
 
 
 def _pip(kit: _Kit, source: RequirementSource) -> SetupCandidate:
@@ -347,92 +308,3 @@ def _install_beside(kit: _Kit, run: str) -> str:
     if kit.machine.has("uv"):
         return "uv pip install -q --python .venv/bin/python"
     return ".venv/bin/python -m pip install -q"
-
-
-# --- the test command
-
-
-def pytest_settings(files: ProjectFiles) -> dict[str, str]:
-    """The settings of pytest, from the first file that has some."""
-    for name in ("pytest.ini", ".pytest.ini"):
-        if files.has(name):
-            return ini_section(files.text(name), "pytest")
-    options = entry(files.toml("pyproject.toml"), "tool", "pytest", "ini_options") or entry(
-        files.toml("pyproject.toml"), "tool", "pytest"
-    )
-    if isinstance(options, dict) and options:
-        return {
-            key: " ".join(texts_in(value)) if isinstance(value, list) else str(value) for key, value in options.items()
-        }
-    return ini_section(files.text("tox.ini"), "pytest") or ini_section(files.text("setup.cfg"), "tool:pytest")
-
-
-def _test(files: ProjectFiles, everything: list[RequirementSource]) -> FoundCommand:
-    if _runs_unittest(files, everything):
-        return _unittest(files)
-    settings = pytest_settings(files)
-    options = settings.get("addopts", "")
-    words = ["python3", "-m", "pytest"]
-    if "--cov" in options:
-        words.append("--no-cov")  # a threshold for coverage is no test
-    words.append("-rfE")  # an `-r` of the project's own may hide which tests failed
-    if re.search(r"-qq|-q .*-q\b", options):
-        words.append("-v")  # so quiet that it would not say how many ran
-    if "testpaths" not in settings and (folder := _main_folder(files)):
-        words.append(folder)
-    return FoundCommand(
-        " ".join(words),
-        "settings of pytest"
-        if settings
-        else "pytest by default"
-        if not any(source.has_runner for source in everything)
-        else "pytest is declared",
-    )
-
-
-def _main_folder(files: ProjectFiles) -> str:
-    """The folder to name where others hold files that only look like tests."""
-    named = [path for path in files.paths if re.search(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$", path)]
-    aside = [path for path in named if _ASIDE.search(path)]
-    folder = next(
-        (name for name in ("tests", "test", "testing") if any(path.startswith(f"{name}/") for path in named)), ""
-    )
-    return folder if aside else ""
-
-
-def _runs_unittest(files: ProjectFiles, everything: list[RequirementSource]) -> bool:
-    """Whether its own commands run unittest; else whether its tests need no more and pytest is named nowhere."""
-    commands = " ".join(
-        line
-        for name, one in tox_environments(files).items()
-        if name == "testenv" or "py" in name
-        for line in one.commands
-    )
-    if re.search(r"-m unittest|\bunittest discover", commands) and "pytest" not in commands:
-        return True
-    if (
-        files.has("pytest.ini", ".pytest.ini")
-        or pytest_settings(files)
-        or any(source.has_runner for source in everything)
-        or "pytest" in commands
-    ):
-        return False
-    texts = [text for path, text in files.texts.items() if is_test_file(path)]
-    plain = any(
-        re.search(r"^(?:async )?def test", text, re.M) or re.search(r"^\s*(?:import|from) pytest\b", text, re.M)
-        for text in texts
-    )
-    return not plain and any(re.search(r"\bTestCase\b", text) for text in texts)
-
-
-def _unittest(files: ProjectFiles) -> FoundCommand:
-    folder = next((name for name in ("tests", "test") if any(path.startswith(f"{name}/") for path in files.paths)), "")
-    if not folder:
-        tests = [path.rpartition("/")[2] for path in files.paths if is_test_file(path)]
-        pattern = "" if any(name.startswith("test") for name in tests) or not tests else " -p '*_test.py'"
-        return FoundCommand(f"python3 -m unittest discover{pattern}", "tests are written for unittest")
-    is_package = f"{folder}/__init__.py" in files.paths
-    names = [path for path in files.paths if path.startswith(f"{folder}/") and path.endswith(".py")]
-    pattern = "" if any(path.rpartition("/")[2].startswith("test") for path in names) else " -p '*test*.py'"
-    top = " -t ." if is_package else ""
-    return FoundCommand(f"python3 -m unittest discover -s {folder}{top}{pattern}", "tests are written for unittest")

@@ -23,7 +23,7 @@ _NO_AGENT = """\
 """
 
 
-class Seen(Light):
+class SeenRepository(Light):
     """What a look at the repository found."""
 
     name: str
@@ -48,13 +48,13 @@ def roles(agents: Sequence[str]) -> dict[str, str]:
     return {**dict.fromkeys(_WRITES, agents[0]), **dict.fromkeys(_CRITICISES, critic)}
 
 
-def config_text(seen: Seen) -> str:
+def config_text(seen: SeenRepository) -> str:
     """The configuration file: agents and roles are set; the profile's commands are shown, and stay the profile's."""
     head = "# Settings of Phasegate for this repository. `phasegate config show` lists all of them.\n"
     return "\n".join([head, _agents(seen), *_checks(seen)])
 
 
-def _agents(seen: Seen) -> str:
+def _agents(seen: SeenRepository) -> str:
     found = rows_of(seen.programs)
     if not found:
         return _NO_AGENT
@@ -69,7 +69,7 @@ def _agent(program: HarnessRow, is_set: frozenset[str]) -> str:
     return f'[agents.{program.agent}]\nharness = "{program.kind}"\n{passed}'
 
 
-def _checks(seen: Seen) -> list[str]:
+def _checks(seen: SeenRepository) -> list[str]:
     if not seen.kind:
         return [
             "# The kind of project was not detected. `phasegate discover` lets an agent find out its tests, or:\n"
@@ -85,7 +85,7 @@ def _checks(seen: Seen) -> list[str]:
     ]
 
 
-def project_text(template: str, seen: Seen) -> str:
+def project_text(template: str, seen: SeenRepository) -> str:
     """The project's description for agents. Values go in untouched, in one pass."""
     values = {
         "name": seen.name,

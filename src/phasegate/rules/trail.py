@@ -94,7 +94,7 @@ def doer_of(harness: str, agent: str) -> Doer:
 US = Doer(OURS, "")
 
 
-class Written(NamedTuple):
+class TrailLine(NamedTuple):
     """A line as it stands in the file, and the hash that the next one is bound to."""
 
     line: bytes
@@ -125,11 +125,11 @@ def entry(ts: str, job: str, done: Done) -> bytes:
     return _to_json({**own, **done.fields, **named, "source": done.source})
 
 
-def bind(previous: str, unbound: bytes) -> Written:
+def bind(previous: str, unbound: bytes) -> TrailLine:
     """The next line: an entry, bound to the line before it."""
     body = b'%b,"prev":"%b"' % (unbound[:-1], previous.encode())
     digest = sha256(body).hexdigest()
-    return Written(body + _HASH_KEY + digest.encode() + b'"}\n', digest)
+    return TrailLine(body + _HASH_KEY + digest.encode() + b'"}\n', digest)
 
 
 def hash_of_line(line: bytes) -> str:

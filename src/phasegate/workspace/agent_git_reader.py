@@ -17,7 +17,7 @@ from pathlib import Path
 from phasegate.files import read_plain
 from phasegate.files.beneath import folder_beneath
 from phasegate.git import GitFailed, Place, git
-from phasegate.workspace.disk import LimitReached, Limits, blob_id, names_in, read_beneath
+from phasegate.workspace.disk import CheckoutLimits, LimitReached, blob_id, names_in, read_beneath
 from phasegate.workspace.repository import Repository
 
 _REF = re.compile(r"refs/[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
@@ -67,7 +67,7 @@ def read_index(root: int) -> bytes | None:
     return read_beneath(root, ".git/index", _LARGEST_INDEX_BYTES)
 
 
-def copy_objects(root: int, repository: Repository, store: Path, limits: Limits) -> Place:
+def copy_objects(root: int, repository: Repository, store: Path, limits: CheckoutLimits) -> Place:
     """Copy what an agent has in its object store into a new one of ours, over the person's objects."""
     (store / "info").mkdir(parents=True)
     (store / "pack").mkdir()
@@ -89,7 +89,7 @@ def copy_objects(root: int, repository: Repository, store: Path, limits: Limits)
     return place
 
 
-def _loose(root: int, hash_name: str, limits: Limits) -> Iterator[tuple[str, bytes]]:
+def _loose(root: int, hash_name: str, limits: CheckoutLimits) -> Iterator[tuple[str, bytes]]:
     """Every loose object that is what its name says, still packed as it lies there."""
     count, room = 0, limits.total_bytes
     for fan in _names_beneath(root, ".git/objects"):

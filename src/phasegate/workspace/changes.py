@@ -23,7 +23,7 @@ from phasegate.workspace.checkout import (
     records_folder,
     start_from,
 )
-from phasegate.workspace.disk import Found, LimitReached, Limits
+from phasegate.workspace.disk import CheckoutLimits, Found, LimitReached
 from phasegate.workspace.history import History, read_history, staged_changes
 from phasegate.workspace.index_file import Snapshot
 from phasegate.workspace.repository import temporary_folder
@@ -31,7 +31,7 @@ from phasegate.workspace.submodules import altered_in_submodules
 from phasegate.workspace.survey import Start, Survey, survey
 from phasegate.workspace.tree_diff import Difference
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = CheckoutLimits()
 
 
 class Observation(NamedTuple):
@@ -54,7 +54,7 @@ class TooMuch(NamedTuple):
 
 
 def observe(
-    checkout: Checkout, *, limits: Limits = DEFAULT_LIMITS, litter: Iterable[str] = LITTER
+    checkout: Checkout, *, limits: CheckoutLimits = DEFAULT_LIMITS, litter: Iterable[str] = LITTER
 ) -> Observation | TooMuch:
     """Look at everything once. Nothing in the checkout is executed, followed or believed."""
     repository, record = checkout.repository, checkout.record

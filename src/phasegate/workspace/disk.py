@@ -18,7 +18,7 @@ UNREADABLE = "unreadable"
 OTHER_DEVICE = "other-device"
 
 
-class Limits(NamedTuple):
+class CheckoutLimits(NamedTuple):
     """How much a checkout may hold beyond what it began with."""
 
     files: int = 50_000
@@ -98,7 +98,7 @@ def _link_target(root: int, path: str) -> bytes | None:
         return None
 
 
-def look(folder: int, name: str, about: os.stat_result, hash_name: str, limits: Limits) -> Found:
+def look(folder: int, name: str, about: os.stat_result, hash_name: str, limits: CheckoutLimits) -> Found:
     """What lies under a name: its mode as git writes it, and the id that git would give its content."""
     if stat.S_ISLNK(about.st_mode):
         target = os.readlink(name, dir_fd=folder)

@@ -18,7 +18,7 @@ from phasegate.errors import StateConflict
 from phasegate.git import GitFailed
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation
 from phasegate.workspace.checkout import Checkout, Record, find_checkout, records_folder, write_record
-from phasegate.workspace.disk import LimitReached, Limits
+from phasegate.workspace.disk import CheckoutLimits, LimitReached
 from phasegate.workspace.history import AgentCommit
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits, write_merge
 from phasegate.workspace.path_states import (
@@ -68,7 +68,7 @@ def harvest(
     *,
     committer: Signature,
     title: str,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: CheckoutLimits = DEFAULT_LIMITS,
 ) -> Harvest | Contested | RefMoved | Obstacle:
     """Take the allowed changes of a checkout over to its branch. Several agents' harvests join one after the other."""
     with checkout_lock(checkout.repository, checkout.assignment.name):
@@ -102,7 +102,7 @@ def _noted(record: Record, checkout: Checkout, tip: str, taken: str) -> Record:
 
 
 def _replayable(
-    checkout: Checkout, seen: Observation, allowed: Callable[[str], bool], limits: Limits
+    checkout: Checkout, seen: Observation, allowed: Callable[[str], bool], limits: CheckoutLimits
 ) -> tuple[list[AgentCommit], list[bytes], str]:
     """The agent's commits that can be taken over one by one, with the contents of blobs; or why there are none."""
     record, history = checkout.record, seen.history

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from phasegate.git import GitFailed, Identity, Place, git
 from phasegate.workspace.agent_git_reader import copy_objects, read_head
-from phasegate.workspace.disk import LimitReached, Limits
+from phasegate.workspace.disk import CheckoutLimits, LimitReached
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.remembered import Remembered
 from phasegate.workspace.repository import Repository
@@ -50,10 +50,10 @@ class History(NamedTuple):
     note: str = ""
 
 
-_KNOWN: Remembered[tuple[Repository, str, str, Limits], History] = Remembered(_MOST_KEPT_BYTES)
+_KNOWN: Remembered[tuple[Repository, str, str, CheckoutLimits], History] = Remembered(_MOST_KEPT_BYTES)
 
 
-def read_history(root: int, repository: Repository, since: str, store: Path, limits: Limits) -> History:
+def read_history(root: int, repository: Repository, since: str, store: Path, limits: CheckoutLimits) -> History:
     """The commits of an agent after a given one. It never fails: it knows less instead."""
     head = read_head(root)
     if head is None:
@@ -72,7 +72,7 @@ def read_history(root: int, repository: Repository, since: str, store: Path, lim
     return history
 
 
-def _read(place: Place, head: str, since: str, limits: Limits) -> History:
+def _read(place: Place, head: str, since: str, limits: CheckoutLimits) -> History:
     arguments = ("rev-list", "--topo-order", "--reverse", "--parents", f"--max-count={limits.commits + 1}")
     lines = _ask(place, *arguments, head, f"^{since}").decode().splitlines()
     if len(lines) > limits.commits:

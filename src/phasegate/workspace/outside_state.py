@@ -18,7 +18,7 @@ from typing import NamedTuple
 from phasegate.files.beneath import opened_folder
 from phasegate.files.times import times_tell
 from phasegate.rules.scope import Change, ChangeKind
-from phasegate.workspace.disk import Limits, look
+from phasegate.workspace.disk import CheckoutLimits, look
 from phasegate.workspace.move_log import Move, is_explained, last_move, moves_since
 from phasegate.workspace.refs import BRANCHES, KEPT
 from phasegate.workspace.repository import Repository, read_refs
@@ -97,7 +97,7 @@ def _is_as_moved(repository: Repository, name: str, moves: Sequence[Move]) -> bo
     try:
         with opened_folder(path.parent) as folder:
             about = path.lstat()
-            found = look(folder, path.name, about, repository.hash_name, Limits(file_bytes=about.st_size))
+            found = look(folder, path.name, about, repository.hash_name, CheckoutLimits(file_bytes=about.st_size))
     except FileNotFoundError:
         return any(move.new is None for move in moves)
     except OSError:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from phasegate.workspace.agent_git_reader import copy_objects
 from phasegate.workspace.changes import Observation
 from phasegate.workspace.checkout import Checkout, Record, opened_root
-from phasegate.workspace.disk import Found, Limits, content_as_seen
+from phasegate.workspace.disk import CheckoutLimits, Found, content_as_seen
 from phasegate.workspace.history import AgentCommit
 from phasegate.workspace.index_file import Snapshot
 from phasegate.workspace.objects import Version
@@ -70,7 +70,7 @@ def contents_seen(checkout: Checkout, seen: Observation, paths: Iterable[str]) -
 
 
 def committed_blobs(
-    checkout: Checkout, commits: Iterable[AgentCommit], allowed: Callable[[str], bool], limits: Limits
+    checkout: Checkout, commits: Iterable[AgentCommit], allowed: Callable[[str], bool], limits: CheckoutLimits
 ) -> dict[str, tuple[str, bytes]]:
     """What commits of an agent hold at allowed paths: a path and a content for each blob, by its id."""
     changes = [change for commit in commits for change in commit.changes if allowed(change.path)]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from phasegate.files.beneath import opened_folder
 from phasegate.git import GitFailed, ask_as_the_person, git
 from phasegate.rules.repo_path import ancestors
-from phasegate.workspace.disk import Limits, look
+from phasegate.workspace.disk import CheckoutLimits, look
 from phasegate.workspace.move_log import Move, note_moves
 from phasegate.workspace.objects import Version
 from phasegate.workspace.repository import Repository, git_dir_in, temporary_folder
@@ -188,7 +188,7 @@ class Movement:
             return change.new is None and about is None
         if not (stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode)):
             return False
-        found = look(root, change.path, about, self._repository.hash_name, Limits(file_bytes=about.st_size))
+        found = look(root, change.path, about, self._repository.hash_name, CheckoutLimits(file_bytes=about.st_size))
         return (found.mode, found.object_id) == change.new
 
     def _accept(self, arrived: Sequence[Difference]) -> None:

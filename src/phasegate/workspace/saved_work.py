@@ -10,7 +10,7 @@ from phasegate.errors import StateConflict
 from phasegate.rules.lent_values import LEFT_OUT, NOTHING_LENT, LentValues
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout
-from phasegate.workspace.disk import Found, Limits
+from phasegate.workspace.disk import CheckoutLimits, Found
 from phasegate.workspace.move_log import Move
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits
 from phasegate.workspace.path_states import can_be_taken, contents_seen, versions
@@ -32,7 +32,11 @@ class Saved(NamedTuple):
 
 
 def save(
-    checkout: Checkout, signature: Signature, lent: LentValues = NOTHING_LENT, *, limits: Limits = DEFAULT_LIMITS
+    checkout: Checkout,
+    signature: Signature,
+    lent: LentValues = NOTHING_LENT,
+    *,
+    limits: CheckoutLimits = DEFAULT_LIMITS,
 ) -> Saved | TooMuch | None:
     """Keep everything that the disk holds and the package's branch does not; None if there is nothing.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.git import GitFailed, Place, git
-from phasegate.workspace.disk import Limits, look
+from phasegate.workspace.disk import CheckoutLimits, look
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.repository import Repository, git_dir_in, read_blobs, temporary_folder
 from phasegate.workspace.tree_diff import tree_entries
@@ -136,7 +136,7 @@ def _is_as_it_was(object_id: str | None, folder: int, name: str, about: os.stat_
     if object_id is None or not (stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode)):
         return False
     hash_name = "sha1" if len(object_id) == _SHA1_DIGITS else "sha256"
-    return look(folder, name, about, hash_name, Limits()).object_id == object_id
+    return look(folder, name, about, hash_name, CheckoutLimits()).object_id == object_id
 
 
 def _lfs_patterns(repository: Repository, tree: str) -> Iterator[str]:

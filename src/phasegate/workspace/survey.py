@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from phasegate.files.beneath import opened_folder
 from phasegate.rules.repo_path import names_git_directory
-from phasegate.workspace.disk import OTHER_DEVICE, UNREADABLE, Found, LimitReached, Limits, look, names_in
+from phasegate.workspace.disk import OTHER_DEVICE, UNREADABLE, CheckoutLimits, Found, LimitReached, look, names_in
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.index_file import LOW, Snapshot, State, entry_of
 
@@ -39,7 +39,7 @@ class Survey(NamedTuple):
     ignored: list[str]
 
 
-def survey(root: int, start: Start, ignore_rules: Callable[[], IgnoreRules], limits: Limits) -> Survey:
+def survey(root: int, start: Start, ignore_rules: Callable[[], IgnoreRules], limits: CheckoutLimits) -> Survey:
     """Everything that differs from the start, with the content's id; raises LimitReached when it is too much."""
     walk = _Look(root, start, limits, ignore_rules)
     walk.folder(root, "", 0)
@@ -55,7 +55,7 @@ class Sweeping(NamedTuple):
 
 def sweep(root: int, start: Start) -> Sweeping:
     """Name everything that is not as we left it, without a look at it."""
-    walk = _Sweep(root, start, Limits())
+    walk = _Sweep(root, start, CheckoutLimits())
     walk.folder(root, "", 0)
     tracked = [path for path in walk.dirty if start.snapshot.get(path) is not None]
     return Sweeping(walk.dirty, sorted({*walk.missing(), *tracked}))
@@ -64,7 +64,7 @@ def sweep(root: int, start: Start) -> Sweeping:
 class _Walk(ABC):
     """Goes through the folders; what to do with each difference is the subclass's."""
 
-    def __init__(self, root: int, start: Start, limits: Limits) -> None:
+    def __init__(self, root: int, start: Start, limits: CheckoutLimits) -> None:
         self._start = start
         self._limits = limits
         self._device = os.fstat(root).st_dev
@@ -165,7 +165,9 @@ class _Walk(ABC):
 class _Look(_Walk):
     """Reads what has changed."""
 
-    def __init__(self, root: int, start: Start, limits: Limits, ignore_rules: Callable[[], IgnoreRules]) -> None:
+    def __init__(
+        self, root: int, start: Start, limits: CheckoutLimits, ignore_rules: Callable[[], IgnoreRules]
+    ) -> None:
         super().__init__(root, start, limits)
         self.found: dict[str, Found] = {}
         self.ignored: list[str] = []
@@ -204,7 +206,7 @@ class _Look(_Walk):
         elif names:
             self._keep(path, Found(f"{GIT_LINK:06o}"))
 
-    def _looked(self, descriptor: int, name: str, about: os.stat_result, limits: Limits) -> Found:
+    def _looked(self, descriptor: int, name: str, about: os.stat_result, limits: CheckoutLimits) -> Found:
         if about.st_dev != self._device:
             return Found(OTHER_DEVICE)
         return look(descriptor, name, about, self._start.hash_name, limits)
@@ -230,7 +232,7 @@ class _Look(_Walk):
 class _Sweep(_Walk):
     """Names what has changed, without a look at it."""
 
-    def __init__(self, root: int, start: Start, limits: Limits) -> None:
+    def __init__(self, root: int, start: Start, limits: CheckoutLimits) -> None:
         super().__init__(root, start, limits)
         self.dirty: list[str] = []
 

@@ -11,7 +11,7 @@ import pytest
 
 from phasegate.checks.commands import Bench
 from phasegate.checks.evidence import Check, Evidence, Outcome
-from phasegate.checks.manifest import Work, gather_evidence
+from phasegate.checks.manifest import ReturnedWork, gather_evidence
 from phasegate.checks.plan import Command, Ran
 from phasegate.checks.secrets import Added
 from phasegate.checks.setting_up import Collected, SetupPlace
@@ -36,7 +36,7 @@ GOOD = {"calc.py": SOURCE, "test_calc.py": TESTS}
 QUICK = "echo '1 passed in 0.01s'"  # in place of a test run, where the question is another
 
 
-def done(tmp_path: Path, files: Mapping[str, str] = GOOD, message: str = "WP01: Add") -> Work:
+def done(tmp_path: Path, files: Mapping[str, str] = GOOD, message: str = "WP01: Add") -> ReturnedWork:
     """Work of one commit on a repository that had nothing but a note."""
     folder = repository(tmp_path / "repo", {"README.md": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
@@ -45,11 +45,11 @@ def done(tmp_path: Path, files: Mapping[str, str] = GOOD, message: str = "WP01: 
     return work_since(folder, base, deliverables=("calc.py", "test_calc.py"))
 
 
-def checked(work: Work, **changes: object) -> Evidence:
+def checked(work: ReturnedWork, **changes: object) -> Evidence:
     return gather_evidence(plan(**{"commands": {"test": QUICK}, **changes}), work, run_plainly)
 
 
-def run_for_real(work: Work, **changes: object) -> Evidence:
+def run_for_real(work: ReturnedWork, **changes: object) -> Evidence:
     return gather_evidence(plan(**changes), work, run_plainly)
 
 

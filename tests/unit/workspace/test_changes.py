@@ -13,7 +13,7 @@ import pytest
 from phasegate.rules.scope import Broken, Change, ChangeKind, Mode, Scope, judge
 from phasegate.workspace.changes import Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout
-from phasegate.workspace.disk import Limits
+from phasegate.workspace.disk import CheckoutLimits
 from phasegate.workspace.repository import open_repository
 from support.git_project import FILES, git, make_checkout, make_repository, seen_in, take_over, write
 
@@ -258,13 +258,13 @@ def test_a_submodule_of_the_base_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "what"),
     [
-        (Limits(files=3), "new or changed files"),
-        (Limits(file_bytes=100), "a file of 2000 bytes"),
-        (Limits(total_bytes=100), "changed files together"),
-        (Limits(depth=3), "folders inside folders"),
+        (CheckoutLimits(files=3), "new or changed files"),
+        (CheckoutLimits(file_bytes=100), "a file of 2000 bytes"),
+        (CheckoutLimits(total_bytes=100), "changed files together"),
+        (CheckoutLimits(depth=3), "folders inside folders"),
     ],
 )
-def test_more_than_a_limit_is_a_value_that_names_it(checkout: Checkout, limits: Limits, what: str) -> None:
+def test_more_than_a_limit_is_a_value_that_names_it(checkout: Checkout, limits: CheckoutLimits, what: str) -> None:
     write(checkout.folder, {f"new/{number}.txt": "x" for number in range(5)})
     write(checkout.folder, {"big.bin": "x" * 2000, "a/b/c/d/e": "deep"})
     found = observe(checkout, limits=limits)
@@ -273,11 +273,11 @@ def test_more_than_a_limit_is_a_value_that_names_it(checkout: Checkout, limits: 
 
 
 def test_a_file_that_is_large_from_the_start_is_no_limit(checkout: Checkout) -> None:
-    seen = observe(checkout, limits=Limits(file_bytes=5))
+    seen = observe(checkout, limits=CheckoutLimits(file_bytes=5))
     assert isinstance(seen, Observation)
     assert seen.changes == ()
     write(checkout.folder, {"src/login.py": "def login(): pass\n"})
-    seen = observe(checkout, limits=Limits(file_bytes=5))
+    seen = observe(checkout, limits=CheckoutLimits(file_bytes=5))
     assert isinstance(seen, Observation)
     assert [change.path for change in seen.changes] == ["src/login.py"]
     take_over(checkout, ["src/login.py"])

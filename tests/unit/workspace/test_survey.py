@@ -8,7 +8,7 @@ import pytest
 
 from phasegate.files.beneath import opened_folder
 from phasegate.workspace.checkout import records_folder, start_from
-from phasegate.workspace.disk import Limits
+from phasegate.workspace.disk import CheckoutLimits
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.index_file import Snapshot
 from phasegate.workspace.survey import survey
@@ -34,7 +34,7 @@ def test_an_edit_in_the_same_tick_as_the_end_of_the_checkout_is_seen(tmp_path: P
 
     def found(stamp_ns: int) -> set[str]:
         with opened_folder(checkout.folder) as root:
-            return {*survey(root, edited._replace(stamp_ns=stamp_ns), lambda: IgnoreRules({}), Limits()).found}
+            return {*survey(root, edited._replace(stamp_ns=stamp_ns), lambda: IgnoreRules({}), CheckoutLimits()).found}
 
     assert LOGIN in found(now.st_ctime_ns)
     assert LOGIN in found(0)

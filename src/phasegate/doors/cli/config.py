@@ -7,7 +7,7 @@ import sys
 import click
 import msgspec
 
-from phasegate.config import Effective, Source, effective_values
+from phasegate.config import Effective, ValueSource, effective_values
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.engine.surroundings import place_around, settings_around
@@ -82,5 +82,5 @@ def _as_toml(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _origin(source: Source) -> str:
+def _origin(source: ValueSource) -> str:
     return f"  # {source.layer}: {source.place}" if source.place else ""
