@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from phasegate.rules.feature_events import PullOpened, Remarked
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.workflow import WORKFLOWS
 from support.fake_forge import REPOSITORY, TOKEN, FakeForge, fake_forge
-from support.feature_project import DESCRIPTION, SLUG, FeatureProject, make_feature_project, smooth, turn
+from support.feature_project import DESCRIPTION, SLUG, FeatureProject, builds, make_feature_project, smooth, turn
 from support.git_project import git
 
 KINDS = ("github", "gitlab", "gitea")
@@ -58,9 +58,11 @@ def at_forge(made: FeatureProject, forge: FakeForge, merge: str = "", more: str 
     settings.write_text(settings.read_text() + SETTINGS.format(kind=forge.kind, url=forge.url, merge=merge) + more)
     git(made.root, "commit", "-qam", "Use the forge")
     git(forge.bare, "fetch", "-q", str(made.root), "+main:main")
-    made.play(FAREWELLS_FIRST, *smooth(WORKFLOWS["quick"]))
+    made.play(POLITELY, FAREWELLS_FIRST, *smooth(WORKFLOWS["quick"]))
 
 
+# WP01 does what was asked at its own pull request.
+POLITELY = builds("WP01", {"run": ["sh", "-c", 'echo "# politely" >> bye.py']}, round=2)
 FAREWELLS_FIRST = {**FAREWELLS, "package": "WP03"}
 
 
@@ -215,9 +217,101 @@ def test_outages_limits_and_lost_answers_open_no_second_pull_request_and_merge_o
     ]
 
 
+def approve_all(forge: FakeForge) -> list[Callable[[], object]]:
+    """People who approve whatever is open, as often as somebody looks."""
+    return [lambda: [forge.approve(one.number) for one in forge.pulls.values() if one.state == "open"]] * 1000
+
+
+@pytest.mark.demand("X7.i")
+def test_each_package_is_a_pull_request_onto_the_feature_and_the_feature_one_onto_its_base(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge, 'per = "package"')
+    seen: set[str] = set()
+
+    def look() -> None:
+        """People say what they want of the first package, and approve the rest."""
+        for pull in [one for one in forge.pulls.values() if one.state == "open"]:
+            name = pull.branch.removeprefix(f"{BRANCH}-")
+            if name == "WP01" and not pull.comments:
+                seen.add(f"{name} {made.packages()[name].state}")
+                forge.remark(pull.number, "Please do it politely.")
+                forge.remark(pull.number, "No!", who="mallory")
+            elif name != "WP01" or made.packages()["WP01"].round == 2:
+                forge.approve(pull.number)
+
+    forge.people = [look] * 1000
+    done = made.call("run", "quick", DESCRIPTION)
+    assert done.code == 0, done.stderr
+    pulls = {one.branch: one for one in forge.pulls.values()}
+    assert {name: (one.base, one.state) for name, one in pulls.items()} == {
+        f"{BRANCH}-WP01": (BRANCH, "merged"),
+        f"{BRANCH}-WP02": (BRANCH, "merged"),
+        BRANCH: ("main", "merged"),
+    }
+    assert seen == {"WP01 FOR_REVIEW"}, "for review means that its pull request is out"
+    assert "WP01" in pulls[f"{BRANCH}-WP01"].body
+    assert "# politely" in git(forge.bare, "show", "main:bye.py")
+    assert made.packages()["WP01"].round == 2
+    assert made.packages()["WP02"].round == 1
+    assert len([one for one in pulls[f"{BRANCH}-WP01"].comments if "Done in" in one.text]) == 1
+    (shown,) = json.loads(made.call("status", "WP01", "--json").stdout)
+    assert shown["pr_url"] == f"{forge.url}/{REPOSITORY}/pull/{pulls[f'{BRANCH}-WP01'].number}"
+    assert [forge.head(name) for name in pulls] == ["", "", ""], "the branches at the forge are removed"
+    assert made.feature().workflow.stage is Stage.COMPLETED
+    assert made.audit_problems() == []
+
+
+@pytest.mark.demand("X7.a")
+def test_the_persons_hooks_stop_a_publication_or_are_told_to_be_skipped_and_so_is_their_signature(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge, "", '[run]\ncommit_hooks = "stop"')
+    hook, ran = made.root / ".git" / "hooks" / "pre-commit", made.root.parent / "ran"
+    for name in ("pre-commit", "pre-push"):
+        hook.with_name(name).write_text(f"#!/bin/sh\ntouch {ran}\nexit 1\n")
+        hook.with_name(name).chmod(0o755)
+    git(made.root, "config", "commit.gpgsign", "true")
+    stopped = made.call("run", "quick", DESCRIPTION)
+    assert (stopped.code, "commits here go through hooks (pre-commit)" in stopped.stderr) == (1, True), stopped
+    assert (forge.pulls, forge.head(BRANCH)) == ({}, ""), "nothing got to the forge"
+    settings = made.root / "phasegate.toml"
+    settings.write_text(settings.read_text().replace('"stop"', '"skip"'))
+    forge.people = approve_all(forge)
+    assert made.call("resolve", "skip them").code == 0
+    done = made.call("run")
+    assert done.code == 0, done
+    assert "not run on this merge: your hooks pre-commit" in done.stdout + done.stderr
+    assert "without your signature" in done.stdout + done.stderr
+    assert (forge.pulls[1].state, ran.exists()) == ("merged", False)
+
+
+@pytest.mark.demand("X7.i", "X7.c")
+def test_a_closed_pull_request_of_a_package_stops_it_and_goes_on_where_it_was(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge, 'per = "package"')
+
+    def close() -> None:
+        forge.pulls[1].state = "closed"
+
+    forge.people = [close, *approve_all(forge)]
+    stopped = made.call("run", "quick", DESCRIPTION)
+    assert (stopped.code, "was closed without a merge" in stopped.stdout + stopped.stderr) == (1, True), stopped
+    jobs = [job.phase for job in made.jobs()]
+    assert made.call("resolve", "publish it anew").code == 0
+    done = made.call("run")
+    assert done.code == 0, done
+    assert [one.state for one in forge.pulls.values()] == ["closed", *["merged"] * 3]
+    assert [job.phase for job in made.jobs()].count("implement") == jobs.count("implement"), "nothing was done anew"
+
+
 @pytest.mark.demand("X7.d")
-def test_a_token_that_does_not_do_is_told_and_its_value_gets_nowhere(made: FeatureProject, forge: FakeForge) -> None:
-    at_forge(made, forge)
+@pytest.mark.parametrize("per", ["feature", "package"])
+def test_a_token_that_does_not_do_is_told_and_its_value_gets_nowhere(
+    made: FeatureProject, forge: FakeForge, per: str
+) -> None:
+    at_forge(made, forge, f'per = "{per}"')
     made.start()
     scenario = json.loads(made.scenario.read_text())
     for one in scenario:
@@ -227,9 +321,10 @@ def test_a_token_that_does_not_do_is_told_and_its_value_gets_nowhere(made: Featu
         forge.faults = [lambda method, _, status=status: status if method == "POST" else None]  # type: ignore[misc]
         refused = made.call("run")
         assert (refused.code, hint in refused.stderr) == (3, True), refused
-    forge.faults, forge.people = [], [lambda: forge.approve(1)]
+    forge.faults, forge.people = [], approve_all(forge)
     done = made.call("run")
-    assert (done.code, forge.pulls[1].state) == (0, "merged"), done
+    assert (done.code, {one.state for one in forge.pulls.values()}) == (0, {"merged"}), done
+    assert len(forge.pulls) == (3 if per == "package" else 1)
     assert TOKEN not in done.stdout + done.stderr
     every = [path for path in made.root.rglob("*") if path.is_file()]
     assert [path for path in every if TOKEN.encode() in path.read_bytes()] == []

@@ -16,13 +16,17 @@ from phasegate.rules.package_events import (
     End,
     Harvested,
     PackageHappened,
+    PackageHeld,
     PackageJobEnded,
     PackageJobStarted,
     PackageLimits,
     PackageMerged,
     PackageNotMerged,
     PackagePrepared,
+    PackagePublished,
+    PackageRemarked,
     PackageResolved,
+    RemarkTaken,
     Reviewed,
     Validated,
     failure_key,
@@ -31,6 +35,7 @@ from phasegate.rules.package_run import BY_AGENTS, Owed, PackageAction, PackageS
 from phasegate.rules.work_package import State
 
 Path = tuple[PackageHappened, ...]
+AT_FORGE = PackageLimits(2, 0, 1, 1, 0)  # by pull requests
 DELTA = PackageLimits(3, 0, 1, 0, 0)  # a review of the changes is enough
 ENTRANTS, CONTEST = ("claude", "codex"), PackageLimits(2, 0, 1, 0, 0)
 SEEN = "2026-01-01T00:00:00.000Z"
@@ -49,7 +54,7 @@ def answers(run: Run) -> Iterator[PackageHappened]:
     yield from _job_events(run)
     if run.step is PackageStep.PREPARE:
         entrants = ENTRANTS if run.limits == CONTEST and not run.maker else ()
-        yield PackagePrepared("base", entrants, run.limits == DELTA)
+        yield PackagePrepared("base", entrants, run.limits == DELTA, run.limits == AT_FORGE)
     elif run.step in (PackageStep.JUDGE, PackageStep.COMPARE, PackageStep.TAKE):
         yield from _contest_events(run)
     elif run.step is PackageStep.HARVEST:
@@ -61,13 +66,26 @@ def answers(run: Run) -> Iterator[PackageHappened]:
         yield Validated(run.commit)
         yield Validated(run.commit, ("test: 1 failed",))
         yield Validated(run.commit, ("test: 1 failed",), alike="k")
-    elif run.step is PackageStep.MERGE:
-        yield PackageMerged("merge")
-        yield PackageNotMerged("conflict in a.py")
+    elif run.step in (PackageStep.PUBLISH, PackageStep.AWAIT, PackageStep.MERGE):
+        yield from _merge_events(run)
     elif run.step is PackageStep.CLEAN:
         yield Cleaned()
     elif run.state is State.BLOCKED:
         yield PackageResolved("mended")
+
+
+def _merge_events(run: Run) -> Iterator[PackageHappened]:
+    """What can come of a merge, here or at a forge."""
+    if run.step is PackageStep.PUBLISH:
+        yield PackagePublished(1, "https://forge/1", run.commit)
+        yield PackagePublished(1, "https://forge/1", "another-commit")
+    else:
+        yield PackageMerged("merge")
+        yield PackageNotMerged("conflict in a.py")
+    if run.step is not PackageStep.MERGE:
+        yield PackageHeld("it was closed", "reopen it")
+    if run.step is PackageStep.AWAIT and not run.remarks:
+        yield PackageRemarked((RemarkTaken("1", "", "please do"),))
 
 
 def _contest_events(run: Run) -> Iterator[PackageHappened]:
@@ -136,6 +154,7 @@ def reachable(limits: PackageLimits) -> dict[Run, Path]:
         PackageLimits(3, 0, 1, 0, 2),
         CONTEST,
         DELTA,
+        AT_FORGE,
     ],
     ids=str,
     scope="module",
@@ -158,6 +177,17 @@ def test_a_package_is_done_only_with_all_its_evidence_on_one_commit(states: dict
         assert last_review.verdict is Verdict.PASS
         assert not last_review.delta or next(iter(states)).limits == DELTA, "the last review is one of the whole"
         assert merged == PackageMerged("merge")
+
+
+@pytest.mark.demand("X7.i")
+def test_at_a_forge_a_package_is_for_review_and_done_only_with_a_pull_request_of_its_commit(
+    states: dict[Run, Path],
+) -> None:
+    for run, path in states.items():
+        if next(iter(states)).limits == AT_FORGE and run.state in (State.FOR_REVIEW, State.DONE):
+            assert run.pull is not None
+            assert run.pull.commit == run.commit
+            assert PackagePublished(1, "https://forge/1", run.commit) in path
 
 
 def test_a_contest_takes_an_attempt_that_passed_whenever_there_is_one(states: dict[Run, Path]) -> None:

@@ -34,7 +34,6 @@ from phasegate.rules.feature_events import (
     PullOpened,
     Ran,
     Remarked,
-    RemarkTaken,
     Reported,
     Resolved,
     Retried,
@@ -45,7 +44,7 @@ from phasegate.rules.feature_events import (
 )
 from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.lifecycle import Refusal, Stage
-from phasegate.rules.package_events import End
+from phasegate.rules.package_events import End, RemarkTaken
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 

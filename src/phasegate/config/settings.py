@@ -156,6 +156,11 @@ class MergeMode(StrEnum):
     PULL_REQUEST = "pull-request"
 
 
+class MergePer(StrEnum):
+    FEATURE = "feature"
+    PACKAGE = "package"  # and the feature, in the end
+
+
 class MergeMethod(StrEnum):
     MERGE = "merge"
     SQUASH = "squash"
@@ -166,6 +171,7 @@ class Merge(Settings, frozen=True):
     """How a feature gets into its base."""
 
     mode: MergeMode = MergeMode.LOCAL
+    per: MergePer = MergePer.FEATURE  # what a pull request is opened for
     automatic: bool = True  # merge at the forge what is approved and green; else a person does it there
     draft: bool = False
     reviewers: tuple[Text, ...] = ()

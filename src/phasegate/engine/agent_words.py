@@ -8,8 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.engine.claims import CLAIMED, FALSE
+from phasegate.engine.packages import HAPPENED, read_package_event
 from phasegate.engine.steps import Claimed
 from phasegate.record.reader import Reader
+from phasegate.rules.package_events import PackagePublished
 from phasegate.typed import read_json
 
 WORDS = ("summary", "error", "blocked_reason", "remediation", "pr_url", "next_steps")
@@ -45,6 +47,16 @@ def words_for(reader: Reader, feature: str, package: str) -> tuple[AgentWords, .
                 last = {index: said for index, said in last.items() if said.round == one.round}
                 last[one.agent_index] = words
     return tuple(last[index]._replace(differs=false.get(last[index].job, ())) for index in sorted(last))
+
+
+def pull_url_of(reader: Reader, feature: str, package: str) -> str:
+    """The pull request that a package really has; empty where it has none."""
+    url = ""
+    for recorded in reader.events(feature):
+        if recorded.kind == HAPPENED and b"published" in recorded.payload:
+            name, event = read_package_event(recorded.payload)
+            url = event.url if name == package and isinstance(event, PackagePublished) else url
+    return url
 
 
 def _words(one: Claimed) -> dict[str, str | tuple[str, ...]]:

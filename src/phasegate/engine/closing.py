@@ -44,11 +44,8 @@ def merge_feature(project: Project, feature: Feature, notes: JobNotes) -> Merged
     Only the archive may have come after the commit that the last reviewer saw.
     """
     branch, base = Branch(project, feature.workflow.feature), feature.base
-    if project.config.run.commit_hooks is CommitHooks.STOP and (hooks := commit_hooks(project.repository)):
-        return NotMerged(
-            f"commits here go through hooks ({', '.join(hooks)}), and they are not run on ours",
-            f'merge {branch.name} into {base} by hand, or set commit_hooks = "skip" in [run]; then resolve',
-        )
+    if hooked := stopped_by_hooks(project, branch.name, base):
+        return hooked
     title = f"{branch.slug}: {' '.join(feature.description.split()) or feature.workflow.type}"
     if not project.config.run.deliver_feature_folder:
         gone = {f"{branch.folder}/{name}": None for name in branch.files()}
@@ -158,6 +155,17 @@ def feature_branches(project: Project, slug: str, works: Iterable[str]) -> list[
     names = [*tries, *(f"feat/{slug}-{work}" for work in works), f"feat/{slug}"]
     refs = read_refs(project.repository, *(BRANCHES + name for name in names))
     return [name for name in names if BRANCHES + name in refs]
+
+
+def stopped_by_hooks(project: Project, branch: str, base: str) -> NotMerged | None:
+    """A person may want no commits that their hooks have not seen."""
+    hooks = commit_hooks(project.repository) if project.config.run.commit_hooks is CommitHooks.STOP else ()
+    if not hooks:
+        return None
+    return NotMerged(
+        f"commits here go through hooks ({', '.join(hooks)}), and they are not run on ours",
+        f'merge {branch} into {base} by hand, or set commit_hooks = "skip" in [run]; then resolve',
+    )
 
 
 def skipped_hooks(project: Project) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from phasegate.cage.probe import holding
 from phasegate.cage.request import Level
 from phasegate.engine.admission import DriverDesk
 from phasegate.engine.feature_journal import read_feature
+from phasegate.engine.forge_patience import Patience
 from phasegate.engine.jobs import wanted_level
 from phasegate.engine.local_desk import local_desk
 from phasegate.engine.notifying import tell_about_package
@@ -30,7 +31,7 @@ from phasegate.record.lock import feature_lock, repository_lock
 from phasegate.record.store import Store
 from phasegate.rules.ordering import NOT_KEPT, By
 from phasegate.rules.package_events import MOST_LOSSES, PackageHappened, PackageLimits, PackageResolved
-from phasegate.rules.package_run import PackageStep, Run
+from phasegate.rules.package_run import PACKAGE_AT_FORGE, PackageStep, Run
 from phasegate.rules.telling import tell_package
 from phasegate.rules.work_package import State
 
@@ -63,6 +64,7 @@ class PackageReport(NamedTuple):
     commit: str
     reason: str
     remediation: str
+    pr_url: str = ""  # of the pull request that there is; what an agent says of one is a claim
 
     @property
     def accepted(self) -> bool:
@@ -105,8 +107,12 @@ def carry_package(
     say: Say = lambda _: None,
     show: Show = lambda _: None,
     notices: Sequence[str] = (),
+    look_once: bool = False,
 ) -> PackageReport:
-    """Carry a package on, under its lock. Raises Interrupted when the desk is told to stop."""
+    """Carry a package on, under its lock. Raises Interrupted when the desk is told to stop.
+
+    `look_once`: at the forge, and start no agent.
+    """
     project, package = desk.project, one.package
     refuse_unready(desk.record, one)
     name = f"{package.feature_slug}-{package.work_package_id}"
@@ -127,7 +133,7 @@ def carry_package(
         journal.time_steps()
         teller.run = journal.state
         with journal.ended():
-            _carry(desk, journal, UnitLoop(desk, journal, steps, teller.at_work), by, notices)
+            _carry(desk, journal, UnitLoop(desk, journal, steps, teller.at_work), by, notices, look_once)
         return _report(one, journal.state)
 
 
@@ -142,6 +148,7 @@ def _carry(
     loop: UnitLoop[Run, PackageHappened],
     by: By,
     notices: Sequence[str],
+    look_once: bool,
 ) -> None:
     """Go on from what the journal says: a job that nobody saw the end of is run again, from a clean beginning."""
     loop.give_up("the dispatcher died before its end")
@@ -149,14 +156,23 @@ def _carry(
         journal.record(PackageResolved("dispatched again by a person", by))
     if notices:
         journal.tell(*notices)
-    while journal.state.step is not PackageStep.STOP:
-        if journal.state.step is PackageStep.MERGE:
-            # One package of a feature after the other: each checks its merged tree once, however many there are.
-            name, locks = f"merge-{journal.unit.slug}", desk.project.location.locks
-            with repository_lock(locks, name, LONGEST_WAIT_S, desk.project.stop):
-                loop.take_step()
-        else:
+    patience = Patience(desk.project, journal, loop, look_once)
+    while (step := journal.state.step) is not PackageStep.STOP:
+        if look_once and step not in (*PACKAGE_AT_FORGE, PackageStep.CLEAN):
+            return
+        loop.stop_if_asked()
+        if step is not PackageStep.MERGE and step not in PACKAGE_AT_FORGE:
             loop.take_step()
+            continue
+        # One package of a feature after the other: each checks its merged tree once, however many there are.
+        name, locks = f"merge-{journal.unit.slug}", desk.project.location.locks
+        with repository_lock(locks, name, LONGEST_WAIT_S, desk.project.stop):
+            if step is PackageStep.MERGE:
+                loop.take_step()
+                continue
+            found = patience.look()
+        if not found and not patience.wait():
+            return
 
 
 def _entrants(desk: DriverDesk, member: Member) -> tuple[str, ...]:
@@ -179,6 +195,7 @@ def _report(one: PlannedPackage, run: Run) -> PackageReport:
         run.commit,
         run.reason,
         run.remediation,
+        run.pull.url if run.pull else "",
     )
 
 

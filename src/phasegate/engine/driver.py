@@ -14,6 +14,7 @@ from phasegate.config.settings import MergeMode
 from phasegate.engine.admission import DriverDesk
 from phasegate.engine.dispatch import LONGEST_WAIT_S, Stopped, what_does_not_hold
 from phasegate.engine.feature_journal import choose, open_feature_journal
+from phasegate.engine.forge_patience import Patience
 from phasegate.engine.local_desk import local_desk
 from phasegate.engine.notifying import tell_about_failure, tell_about_feature
 from phasegate.engine.phase_checks import expect_base
@@ -23,7 +24,7 @@ from phasegate.engine.project import Project
 from phasegate.engine.side_by_side import SideBySide
 from phasegate.engine.unit_loop import UnitLoop
 from phasegate.engine.work_journal import WorkJournal
-from phasegate.errors import Interrupted, PhasegateError, StateConflict, TryLater
+from phasegate.errors import Interrupted, PhasegateError, StateConflict
 from phasegate.record.lock import feature_lock, repository_lock
 from phasegate.record.store import Store
 from phasegate.rules.decide import decide
@@ -32,8 +33,6 @@ from phasegate.rules.feature_state import AT_FORGE, Feature, Step
 from phasegate.rules.ordering import ENGINE, NOT_KEPT, By
 from phasegate.workspace.checkout_lifecycle import open_feature
 from phasegate.workspace.repository import keep_out_of_git
-
-_SLOWEST = 10  # times the first wait
 
 
 class Wishes(NamedTuple):
@@ -92,8 +91,8 @@ class _Drive:
     def __init__(self, desk: DriverDesk, journal: WorkJournal[Feature, Happened], wishes: Wishes) -> None:
         self._desk, self._journal, self._wishes = desk, journal, wishes
         self._project = desk.project
-        self._quiet = 0  # looks at the forge that found nothing, one after the other
         self._loop = UnitLoop(desk, journal, PhaseSteps(desk.project, journal.unit.slug))
+        self._patience = Patience(desk.project, journal, self._loop, wishes.look_once)
 
     @property
     def _feature(self) -> Feature:
@@ -115,6 +114,8 @@ class _Drive:
                 expect_base(self._project, self._feature)
         while (step := decide(self._feature)[0].step) is not Step.STOP:
             if self._wishes.look_once and step not in AT_FORGE:
+                if step is Step.PACKAGES:
+                    SideBySide(self._desk, self._journal, self._wishes.by).look()
                 break
             self._loop.stop_if_asked()
             if not self._take(step):
@@ -140,31 +141,12 @@ class _Drive:
                 with repository_lock(locks, name, LONGEST_WAIT_S, self._project.stop):
                     self._loop.take_step()
             case Step.PUBLISH | Step.AWAIT:
-                return self._at_forge()
+                return self._patience.look() or self._patience.wait()
             case _:
                 self._loop.take_step()
         if step is Step.GATE:
             self._desk.record.anchor()
         return not (self._wishes.step and step is Step.GATE)
-
-    def _at_forge(self) -> bool:
-        """A forge is away at times, and people take theirs: look again, less and less often."""
-        wait_s = 0.0
-        try:
-            if self._loop.look():
-                self._quiet = 0
-                return True
-        except TryLater as error:
-            wait_s = error.wait_s
-            self._journal.tell(f"{error.message}; it is tried again")
-            if self._wishes.look_once:
-                raise
-        if self._wishes.look_once:
-            return False
-        poll_s = self._project.config.forge.poll_s
-        self._project.stop.wait(max(wait_s, min(poll_s * 1.5**self._quiet, poll_s * _SLOWEST)))
-        self._quiet += 1
-        return True
 
 
 def merges_at_forge(project: Project) -> bool:

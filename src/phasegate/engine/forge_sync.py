@@ -5,10 +5,11 @@ from __future__ import annotations
 from phasegate.engine.feature_journal import read_feature, recorded_workflows
 from phasegate.engine.forges import open_forge
 from phasegate.engine.orders import start
+from phasegate.engine.package_steps import packages_at_forge
 from phasegate.engine.ports import RunRecord
 from phasegate.engine.project import Project
 from phasegate.rules.decide import decide
-from phasegate.rules.feature_state import AT_FORGE
+from phasegate.rules.feature_state import AT_FORGE, Step
 from phasegate.rules.pull_request import issue_of_wish, wish_of_issue
 
 
@@ -29,8 +30,9 @@ def begin_labelled(project: Project, store: RunRecord) -> list[str]:
     return begun
 
 
-def at_forge(store: RunRecord) -> list[str]:
-    """The features whose next step is at the forge."""
+def at_forge(project: Project, store: RunRecord) -> list[str]:
+    """The features whose next step is at the forge, or that of their packages can be."""
+    steps = (*AT_FORGE, Step.PACKAGES) if packages_at_forge(project) else AT_FORGE
     active = (one.feature for one in recorded_workflows(store) if one.active)
     features = ((slug, read_feature(store, slug)) for slug in active)
-    return [slug for slug, feature in features if feature and decide(feature)[0].step in AT_FORGE]
+    return [slug for slug, feature in features if feature and any(one.step in steps for one in decide(feature))]

@@ -12,7 +12,7 @@ from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
 from phasegate.rules.package_events import PackageHappened, PackageMerged, PackageNotMerged
-from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
+from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, finish_merge, prepare_merge
 from phasegate.workspace.refs import RefMoved
 
 MOST_TRIES = 20
@@ -27,12 +27,10 @@ def merge(place: Workplace, workers: Sequence[UnitWorker]) -> Did[PackageHappene
     raise StateConflict(f"feat/{place.package.feature_slug} keeps moving", "dispatch again")
 
 
-def _try_to_merge(place: Workplace, notes: JobNotes) -> PackageMerged | PackageNotMerged | None:
-    """None if the ref has moved in the meantime."""
-    package, repository = place.package, place.project.repository
-    target = f"feat/{package.feature_slug}"
-    message = f"{package.work_package_id}: merge into {target}\n"
-    made = prepare_merge(repository, package.branch, target, message, place.signature())
+def prepare(place: Workplace, notes: JobNotes) -> Prepared | PackageMerged | PackageNotMerged:
+    """A package merged with its feature's branch on paper, and checked so."""
+    package, repository, target = place.package, place.project.repository, f"feat/{place.package.feature_slug}"
+    made = prepare_merge(repository, package.branch, target, _message(place), place.signature())
     if isinstance(made, AlreadyMerged):
         return PackageMerged(made.commit)
     if isinstance(made, Conflict):
@@ -45,10 +43,24 @@ def _try_to_merge(place: Workplace, notes: JobNotes) -> PackageMerged | PackageN
         notes.checks(evidence, made.commit, place.project.papers.put(describe(evidence).encode()))
         if not evidence.passed:
             return PackageNotMerged("\n".join(failures_of(evidence)))
-    finished = finish_merge(repository, made)
+    return made
+
+
+def _message(place: Workplace) -> str:
+    return f"{place.package.work_package_id}: merge into feat/{place.package.feature_slug}\n"
+
+
+def _try_to_merge(place: Workplace, notes: JobNotes) -> PackageMerged | PackageNotMerged | None:
+    """None if the ref has moved in the meantime."""
+    made = prepare(place, notes)
+    if not isinstance(made, Prepared):
+        return made
+    finished = finish_merge(place.project.repository, made)
     if isinstance(finished, AlreadyMerged):
-        notes.merged(finished.commit, message)
+        notes.merged(finished.commit, _message(place))
         return PackageMerged(finished.commit)
     if isinstance(finished, RefMoved):
         return None
-    raise StateConflict(f"{target} cannot be moved: {finished}", "commit or stash what is in the way, then dispatch")
+    raise StateConflict(
+        f"{made.target} cannot be moved: {finished}", "commit or stash what is in the way, then dispatch"
+    )

@@ -6,7 +6,7 @@ from itertools import islice
 
 import msgspec
 
-from phasegate.config.settings import FinalReview
+from phasegate.config.settings import FinalReview, MergeMode, MergePer
 from phasegate.engine.briefing import brief_package
 from phasegate.engine.claims import claimed, said_last
 from phasegate.engine.contest import assign_comparison, compared, judge_attempt, take_best
@@ -14,6 +14,7 @@ from phasegate.engine.furnishing import furnisher
 from phasegate.engine.harvesting import take_over
 from phasegate.engine.job_end import Assigned, Ended
 from phasegate.engine.merging import merge
+from phasegate.engine.project import Project
 from phasegate.engine.staffing import Member
 from phasegate.engine.steps import Did, Errand, Known
 from phasegate.engine.validated_work import validate
@@ -33,6 +34,13 @@ from phasegate.rules.package_run import BY_AGENTS, PackageStep, Run, decide
 from phasegate.workspace.checkout import find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, open_feature, remove_checkout, start_over
 from phasegate.workspace.removal import remove_tree
+
+
+def packages_at_forge(project: Project) -> bool:
+    """Whether each package is a pull request of its own."""
+    merge = project.config.merge
+    return merge.mode is MergeMode.PULL_REQUEST and merge.per is MergePer.PACKAGE
+
 
 MOST_TASKS = 1_000  # whose statuses are recorded of one answer
 
@@ -60,6 +68,11 @@ class PackageSteps:
                 return take_best(self._place, run)
             case PackageStep.MERGE:
                 return merge(self._place, known.workers)
+            case PackageStep.PUBLISH | PackageStep.AWAIT:
+                # Nothing of a forge is loaded where there is none.
+                from phasegate.engine.package_pulls import carry_out_at_forge
+
+                return carry_out_at_forge(self._place, run, known)
             case PackageStep.CLEAN:
                 return self._clean()
             case step:
@@ -76,8 +89,9 @@ class PackageSteps:
         entrants = () if goes_on else self._entrants
         places = [self._place.of_attempt(number) for number in range(len(entrants))] or [self._place]
         folders = ", ".join(checkout.folder.name for place in places for checkout in place.checkouts())
+        is_delta_final = project.config.run.final_review is FinalReview.DELTA
         return Did(
-            (PackagePrepared(commit, entrants, project.config.run.final_review is FinalReview.DELTA),),
+            (PackagePrepared(commit, entrants, is_delta_final, packages_at_forge(project)),),
             notices=(f"worktree ready at {project.config.paths.worktrees}/{folders}",),
         )
 

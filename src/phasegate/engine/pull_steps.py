@@ -5,41 +5,36 @@ Each step is safe to repeat: what is there is found before anything is made, and
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
 from phasegate.checks.excerpt import listed
 from phasegate.engine.briefing import CHANGELOG
+from phasegate.engine.closing import skipped_hooks, stopped_by_hooks
 from phasegate.engine.feature_branch import Branch
-from phasegate.engine.forges import AtForge, open_forge
+from phasegate.engine.forges import open_forge
 from phasegate.engine.packages import planned_in
 from phasegate.engine.phase_checks import check_merge
 from phasegate.engine.project import Project
+from phasegate.engine.pull_publishing import ForgeStop, Publisher, title_of
 from phasegate.engine.steps import Did, Known
 from phasegate.engine.validation import failures_of
 from phasegate.errors import EnvironmentUnavailable
-from phasegate.forge.port import MergeOutcome, Wanted
-from phasegate.rules.feature_events import Happened, Merged, NotMerged, PullOpened, Remarked, RemarkTaken
+from phasegate.forge.port import MergeOutcome
+from phasegate.rules.feature_events import Happened, Merged, NotMerged, PullOpened, Remarked
 from phasegate.rules.feature_state import Feature
+from phasegate.rules.package_events import RemarkTaken
 from phasegate.rules.pull_request import (
     BodyParts,
-    Pull,
-    PullState,
     PullStep,
-    defused,
     finding_of,
     issue_of_wish,
     judge_pull,
-    marker_of,
     pull_body,
 )
 from phasegate.rules.workflow import gate_name
-from phasegate.workspace.merge import merge_trees
+from phasegate.workspace.merge import merge_trees, wants_signatures
 from phasegate.workspace.objects import write_merge
-from phasegate.workspace.remote import Pushed, branch_there, fetch_branch, push_branch
-from phasegate.workspace.repository import commit_of, is_ancestor
-
-_LONGEST_TITLE = 120
+from phasegate.workspace.remote import branch_there, fetch_branch, push_branch
 
 
 class PullSteps:
@@ -48,22 +43,36 @@ class PullSteps:
     def __init__(self, project: Project, feature: Feature, known: Known) -> None:
         self._project, self._feature, self._known = project, feature, known
         self._branch = Branch(project, feature.workflow.feature)
-        self._at: AtForge = open_forge(project)
+        self._publisher = Publisher(project, self._branch.slug, known.begun)
+        self._at = self._publisher.at
 
     # --- publishing
 
     def publish(self) -> Did[Happened]:
         """Push what was judged, tested as merged, and have a pull request show it."""
         head = self._branch.head()
-        stopped = self._unjudged(head) or self._untested(head) or self._unpushed(head)
+        feature, publisher, name = self._feature, self._publisher, self._branch.name
+        hooked = stopped_by_hooks(self._project, name, feature.base)
+        stopped = hooked or self._unjudged(head) or self._untested(head)
         if stopped is not None:
             return Did((stopped,))
-        pull = self._opened()
-        if isinstance(pull, NotMerged):
-            return Did((pull,))
-        self._at.forge.set_status(head, True, f"{len(self._feature.plan)} gates passed")
-        self._answer(pull, head)
-        return Did((PullOpened(pull.number, pull.url, head),))
+        if refused := publisher.push(name, head, feature.pull.head if feature.pull else ""):
+            return Did((NotMerged(*refused),))
+        title = title_of(self._branch.slug, feature.description or feature.workflow.type)
+        pull = publisher.opened(name, feature.base, title, self._body())
+        if isinstance(pull, ForgeStop):
+            return Did((NotMerged(*pull),))
+        self._at.forge.set_status(head, True, f"{len(feature.plan)} gates passed")
+        publisher.answer(pull, feature.remarks[len(feature.remarks) - feature.unanswered :], head)
+        return Did((PullOpened(pull.number, pull.url, head),), notices=self._not_as_the_person_does())
+
+    def _not_as_the_person_does(self) -> tuple[str, ...]:
+        """Their hooks and their key are not used on what is pushed; the forge makes the merge, with its own."""
+        unsigned = "pushed without your signature (commit.gpgsign): the forge makes the merge, and may sign it"
+        return (
+            *skipped_hooks(self._project),
+            *((unsigned,) if wants_signatures(self._project.repository) else ()),
+        )
 
     def _unjudged(self, head: str) -> NotMerged | None:
         """Only the archive may have come after the commit that the last reviewer saw."""
@@ -97,71 +106,12 @@ class PullSteps:
             f"fix {self._branch.name}, then resolve",
         )
 
-    def _unpushed(self, head: str) -> NotMerged | None:
-        """The branch at the forge is moved from where we left it, or forward; over nobody's commits."""
-        repository, remote, name = self._project.repository, self._at.remote, self._branch.name
-        there = branch_there(repository, remote, name)
-        if there == head:
-            return None
-        ours = self._feature.pull.head if self._feature.pull else ""
-        is_behind = commit_of(repository, there) is not None and is_ancestor(repository, there, head) if there else True
-        if there and there != ours and not is_behind:
-            return NotMerged(
-                f"{name} at the forge is at {there[:12]}, which nobody here judged",
-                f"merge it into {name}, or delete the branch there; then resolve",
-            )
-        pushed, said = push_branch(repository, remote, name, there, head)
-        if pushed is Pushed.DONE:
-            return None
-        if pushed is Pushed.MOVED:
-            return NotMerged(f"{name} at the forge was moved meanwhile", "see who pushed there, then resolve")
-        return NotMerged(f"the forge refuses the push of {name}: {said}", "see its rules for branches, then resolve")
-
-    def _opened(self) -> Pull | NotMerged:
-        wanted, forge = self._wanted(), self._at.forge
-        for _ in range(2):  # the answer to a creation may have been lost: then it is found
-            found = next(iter(forge.find(wanted.branch, wanted.base)), None)
-            if found is not None and found.state is PullState.OPEN:
-                if marker_of(self._id, self._branch.slug) not in found.body:
-                    return NotMerged(
-                        f"{found.url} was opened from {wanted.branch} by somebody else", "close it, then resolve"
-                    )
-                return found if found.body == wanted.body and not found.draft else forge.update(found, wanted)
-            made = forge.create(wanted)
-            if made is not None:
-                return made
-        return NotMerged("the forge says that there is a pull request and shows none", "look there, then resolve")
-
-    def _answer(self, pull: Pull, head: str) -> None:
-        """Each remark of the round gets its answer once: one that is there already is not repeated."""
-        feature = self._feature
-        due = feature.remarks[len(feature.remarks) - feature.unanswered :]
-        if not due:
-            return
-        said = "\n".join(one.text for one in self._at.forge.look(pull.number).remarks)
-        for remark in due:
-            marker = marker_of(self._id, remark.id)
-            if marker not in said:
-                self._at.forge.answer(pull.number, remark.thread, f"Done in {head}.\n\n{marker}")
-
-    @property
-    def _id(self) -> str:
-        """Of this run of the feature: another one of the same name has another."""
-        return hashlib.sha256(f"{self._known.begun} {self._branch.slug}".encode()).hexdigest()[:16]
-
-    def _wanted(self) -> Wanted:
-        feature, merge = self._feature, self._project.config.merge
-        asked = defused(" ".join(feature.description.split())) or feature.workflow.type
-        title = f"{self._branch.slug}: {asked}"
-        short = title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 3]}..."
-        return Wanted(self._branch.name, feature.base, short, self._body(), merge.draft, merge.reviewers, merge.labels)
-
     def _body(self) -> str:
         feature, spent = self._feature, self._known.spent
         cost = f"{spent.tokens} tokens, {spent.cost_usd:.2f} USD, as the agents report them" if spent.tokens else ""
         return pull_body(
             BodyParts(
-                marker=marker_of(self._id, self._branch.slug),
+                marker=self._publisher.marker,
                 asked=feature.description or feature.workflow.type,
                 refers_to=issue_of_wish(feature.description),
                 requirements=[*self._requirements()],
@@ -220,9 +170,8 @@ class PullSteps:
 
     def _merged(self, commit: str) -> Did[Happened]:
         """The forge says that it merged: its base must hold that."""
-        repository, base = self._project.repository, self._feature.base
-        tip = fetch_branch(repository, self._at.remote, base)
-        if tip and commit and commit_of(repository, commit) is not None and is_ancestor(repository, commit, tip):
+        base = self._feature.base
+        if self._publisher.holds(base, commit):
             return Did((Merged(commit),))
         reason = f"the forge says that it merged as {commit[:12] or 'nothing'}, and {base} there does not hold that"
         return Did((NotMerged(reason, "look at the forge, then resolve"),))

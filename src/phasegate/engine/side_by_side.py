@@ -65,6 +65,15 @@ class SideBySide:
         if failure is not None:
             raise failure
 
+    def look(self) -> None:
+        """Look once at those whose pull request is out, one after the other; no agent is started."""
+        slug = self._journal.unit.slug
+        waiting = [name for name, state in self._feature.packages.items() if state is State.DOING]
+        for name in waiting:
+            report = carry_package(self._desk, find_package(self._desk.record, name, slug), self._by, look_once=True)
+            if report.state in (State.DONE, State.BLOCKED):
+                self._journal.record(_as_event(report))
+
     def _end(self, threads: Iterable[Thread]) -> None:
         """End what still runs. A wish of our own goes with it: the project may be used again."""
         stop = self._desk.stop

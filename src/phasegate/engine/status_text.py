@@ -149,6 +149,8 @@ def _package_lines(card: PackageCard) -> Iterator[str]:
         yield visible(f"    tasks, as reported: {in_words(row.tasks)}")
     if any(row.spent):
         yield f"    spent: {spent_in_words(row.spent)}"
+    if row.pr_url:
+        yield f"    pull request: {row.pr_url}"
     if row.said:
         from phasegate.engine.agent_words import told_words
 

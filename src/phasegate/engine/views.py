@@ -83,6 +83,7 @@ class PackageCard(NamedTuple):
     plan: WorkPackage | None = None  # what was loaded
     attempts: tuple[AttemptView, ...] | None = None  # of its contest, if there was one
     saved_tokens: int | None = None  # about so many fewer in the prompts of reviewers, who were shown what changed
+    pr_url: str = ""  # of its pull request, where each package has one
 
 
 class PackagesOf(NamedTuple):
@@ -303,10 +304,11 @@ def package_cards(reader: Reader, feature: str, *, wanted: str | None = None) ->
 
 def with_jobs(reader: Reader, card: PackageCard) -> PackageCard:
     """A package with all runs of agents for it, and what these said."""
-    from phasegate.engine.agent_words import words_for  # decodes: more than a list of packages is worth
+    from phasegate.engine.agent_words import pull_url_of, words_for  # decodes: more than a list of packages is worth
 
     jobs = tuple(job for job in reader.jobs(card.feature) if job.wp == card.id)
-    return card._replace(jobs=jobs, said=words_for(reader, card.feature, card.id))
+    said, url = words_for(reader, card.feature, card.id), pull_url_of(reader, card.feature, card.id)
+    return card._replace(jobs=jobs, said=said, pr_url=url)
 
 
 def find_cards(reader: Reader | None, wanted: str, feature: str | None = None) -> tuple[PackageCard, ...]:

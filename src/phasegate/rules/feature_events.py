@@ -8,7 +8,7 @@ import msgspec
 
 from phasegate.rules.answer_words import Verdict
 from phasegate.rules.ordering import By
-from phasegate.rules.package_events import MOST_LOSSES, MOST_PAUSES, End
+from phasegate.rules.package_events import MOST_LOSSES, MOST_PAUSES, End, RemarkTaken
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 
@@ -182,14 +182,6 @@ class PullOpened(FeatureEvent, frozen=True, tag="pull-opened"):
     number: int
     url: str
     head: str
-
-
-class RemarkTaken(msgspec.Struct, frozen=True):
-    """A remark at the pull request that a round deals with."""
-
-    id: str
-    thread: str
-    finding: str
 
 
 class Remarked(FeatureEvent, frozen=True, tag="remarked"):

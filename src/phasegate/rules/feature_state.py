@@ -8,8 +8,9 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.rules.answer_words import Verdict
-from phasegate.rules.feature_events import FeatureLimits, JobStarted, PhasePlan, PullOpened, RemarkTaken
+from phasegate.rules.feature_events import FeatureLimits, JobStarted, PhasePlan, PullOpened
 from phasegate.rules.lifecycle import Workflow
+from phasegate.rules.package_events import RemarkTaken
 from phasegate.rules.phase import Work
 from phasegate.rules.work_package import State
 

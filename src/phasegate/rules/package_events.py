@@ -51,6 +51,7 @@ class PackagePrepared(PackageEvent, frozen=True, tag="prepared"):
     base: str
     entrants: tuple[str, ...] = ()  # the agents of a contest, one an attempt; none: there is no contest
     delta_is_final: bool = False  # whether a review of what changed since the last one is enough for a merge
+    at_forge: bool = False  # whether a pull request shows the work, and merges it
 
 
 class PackageJobStarted(PackageEvent, frozen=True, tag="job-started"):
@@ -123,6 +124,35 @@ class Reviewed(PackageEvent, frozen=True, tag="reviewed"):
     alike: str = ""  # the `failure_key` of the findings
 
 
+class RemarkTaken(msgspec.Struct, frozen=True):
+    """A remark at a pull request that a round deals with."""
+
+    id: str
+    thread: str
+    finding: str
+
+
+class PackagePublished(PackageEvent, frozen=True, tag="published"):
+    """The work is at the forge, and a pull request onto the feature's branch shows it."""
+
+    number: int
+    url: str
+    commit: str
+
+
+class PackageRemarked(PackageEvent, frozen=True, tag="remarked"):
+    """People asked for changes at the pull request."""
+
+    remarks: tuple[RemarkTaken, ...]
+
+
+class PackageHeld(PackageEvent, frozen=True, tag="held"):
+    """The pull request is not as it should be: a person sees to it, and it goes on from there."""
+
+    reason: str
+    remediation: str
+
+
 class PackageMerged(PackageEvent, frozen=True, tag="merged"):
     commit: str
 
@@ -154,6 +184,9 @@ PackageHappened = (
     | AttemptsCompared
     | AttemptTaken
     | Reviewed
+    | PackagePublished
+    | PackageRemarked
+    | PackageHeld
     | PackageMerged
     | PackageNotMerged
     | Cleaned

@@ -33,12 +33,15 @@ class PackageStep(StrEnum):
     JUDGE = "judge"  # an attempt of a contest: harvest and manifest
     COMPARE = "compare"  # the attempts that passed
     TAKE = "take"  # the best of them
+    PUBLISH = "publish"  # as a pull request
     REVIEW = "review"
+    AWAIT = "await"  # the pull request's approval and merge
     MERGE = "merge"
     CLEAN = "clean"
     STOP = "stop"
 
 
+PACKAGE_AT_FORGE = (PackageStep.PUBLISH, PackageStep.AWAIT)
 BY_AGENTS = (PackageStep.IMPLEMENT, PackageStep.COMPARE, PackageStep.REVIEW)
 
 
@@ -110,6 +113,12 @@ class Run(msgspec.Struct, frozen=True):
     reviews: tuple[str, ...] = ()  # what reviewers found so far
     is_last_review: bool = False  # a review of the changes says PASS: one of the whole comes after it
     delta_is_final: bool = False
+    at_forge: bool = False
+    pull: events.PackagePublished | None = None
+    remarks: tuple[events.RemarkTaken, ...] = ()  # of people at the pull request, that rounds dealt with
+    unanswered: int = 0  # of them, the last ones: to be answered when the work is published
+    passed: str = ""  # the commit that a review passed
+    is_held: bool = False  # a person sees to the pull request; nothing is wrong with the work
 
     @property
     def last_round(self) -> int:
@@ -176,23 +185,35 @@ def apply(run: Run, event: events.PackageHappened) -> Run:  # noqa: C901 - one c
             return _taken(run)
         case events.Reviewed() if run.step is PackageStep.REVIEW and not run.open_jobs:
             return _after_review(run, event)
-        case events.PackageMerged() if run.step is PackageStep.MERGE:
+        case events.PackagePublished() if run.step is PackageStep.PUBLISH and event.commit == run.commit:
+            step = PackageStep.AWAIT if run.passed == run.commit else PackageStep.REVIEW
+            return replace(run, state=State.FOR_REVIEW, step=step, owed=(Owed(),), pull=event, unanswered=0)
+        case events.PackageRemarked(remarks) if run.step is PackageStep.AWAIT:
+            run = replace(run, remarks=(*run.remarks, *remarks), unanswered=len(remarks))
+            return _next_round(run, "\n\n".join(one.finding for one in remarks))
+        case events.PackageHeld() if run.step in PACKAGE_AT_FORGE:
+            return replace(_blocked(run, event.reason, event.remediation), is_held=True)
+        case events.PackageMerged() if run.step in (PackageStep.MERGE, PackageStep.AWAIT):
             return replace(run, state=State.DONE, step=PackageStep.CLEAN, reason="")
-        case events.PackageNotMerged() if run.step is PackageStep.MERGE:
+        case events.PackageNotMerged() if run.step in (PackageStep.MERGE, PackageStep.AWAIT):
             return _after_failed_merge(run, event.reason)
         case events.Cleaned() if run.step is PackageStep.CLEAN:
             return replace(run, step=PackageStep.STOP)
+        case events.PackageResolved() if run.is_held:
+            freed = replace(run, state=State.DOING, step=PackageStep.PUBLISH, is_held=False)
+            return replace(freed, reason="", remediation="")
         case events.PackageResolved() if run.state is State.BLOCKED:
             kept = Run(limits=run.limits, findings=run.findings, commit=run.commit, tasks=run.tasks, maker=run.maker)
             if run.candidates:  # what passed is not made again: it is compared when the way is clear
                 kept = replace(kept, entrants=run.entrants, attempts=run.attempts)
+            kept = replace(kept, pull=run.pull, remarks=run.remarks, unanswered=run.unanswered)
             return replace(kept, round=run.round + 1, rounds_before=run.round)
         case _:
             return run
 
 
 def _prepared(run: Run, prepared: events.PackagePrepared) -> Run:
-    run = replace(run, state=State.DOING, delta_is_final=prepared.delta_is_final)
+    run = replace(run, state=State.DOING, delta_is_final=prepared.delta_is_final, at_forge=prepared.at_forge)
     if run.attempts:
         return _to_choice(run)
     return _to_work(replace(run, entrants=prepared.entrants))
@@ -340,6 +361,8 @@ def _after_checks(run: Run, checked: events.Validated) -> Run:
         run = replace(run, without_program=checked.without_program, findings="\n".join(checked.failures))
         return _blocked(run, *lacking) if lacking else _next_round(run, run.findings, checked.alike)
     papers = tuple(paper for paper in (checked.evidence, *run.papers, checked.claims) if paper)
+    if run.at_forge:
+        return replace(run, step=PackageStep.PUBLISH, papers=papers)
     return replace(run, state=State.FOR_REVIEW, step=PackageStep.REVIEW, owed=(Owed(),), papers=papers)
 
 
@@ -357,7 +380,7 @@ def _after_review(run: Run, reviewed: events.Reviewed) -> Run:
     if reviewed.verdict is Verdict.PASS and reviewed.delta and not run.delta_is_final:
         return replace(run, is_last_review=True, owed=(Owed(),))
     if reviewed.verdict is Verdict.PASS:
-        return replace(run, step=PackageStep.MERGE)
+        return replace(run, step=PackageStep.AWAIT if run.at_forge else PackageStep.MERGE, passed=run.commit)
     run = replace(run, reviews=(*run.reviews, reviewed.findings))
     if reviewed.verdict is Verdict.NEEDS_CHANGES:
         return _next_round(run, reviewed.findings, reviewed.alike)

@@ -158,6 +158,12 @@ def tell_package(package: str, event: package_events.PackageHappened) -> str:  #
             return f"{package}: attempt {attempt + 1} is taken"
         case package_events.Reviewed(verdict):
             return f"{package}: review says {verdict}"
+        case package_events.PackagePublished(_, url):
+            return f"{package}: pull request {url}"
+        case package_events.PackageRemarked(remarks):
+            return f"{package}: {len(remarks)} remarks at the pull request: one more round deals with them"
+        case package_events.PackageHeld(reason):
+            return f"{package}: {_short(reason)}"
         case package_events.PackageMerged(commit):
             return f"{package}: merged at {commit[:12]}"
         case package_events.PackageNotMerged(reason):

@@ -100,10 +100,15 @@ class Unsigned(NamedTuple):
     reason: str
 
 
+def wants_signatures(repository: Repository) -> bool:
+    """Whether the person's settings ask for signed commits."""
+    asked = run_as_the_person(repository.root, "config", "--type=bool", "--get", "commit.gpgsign")
+    return asked.stdout.strip() == b"true"
+
+
 def signed(repository: Repository, made: Prepared, message: str, signature: Signature) -> Prepared | Unsigned:
     """The merge, signed as the person's settings ask for it: the same tree and parents. Their program makes it."""
-    asked = run_as_the_person(repository.root, "config", "--type=bool", "--get", "commit.gpgsign")
-    if asked.stdout.strip() != b"true":
+    if not wants_signatures(repository):
         return made
     who, when = signature.who, f"{signature.when_s} {signature.zone}"
     env = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _fields(who, when)}

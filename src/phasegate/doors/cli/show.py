@@ -98,6 +98,7 @@ def _lines(found: Subject) -> Iterator[str]:
         yield from _told("why", card.reason)
         yield from _told("what to do", card.remediation)
         yield from map(_attempt, card.attempts or ())
+        yield from _told("pull request", card.pr_url)
         yield from _told("saved by delta reviews", f"about {card.saved_tokens} tokens" if card.saved_tokens else "")
         yield from (f"  {line}" for line in told_words(card.said or ()))
     elif found.phase is not None:

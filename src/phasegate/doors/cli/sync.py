@@ -35,7 +35,7 @@ def sync(feature: str | None, as_json: bool) -> int:
         begun = begin_labelled(project, store) if feature is None else []
         for slug in begun:
             say(f"{slug}: begun; then: phasegate run{naming(store, slug)}", err=True)
-        waiting = [] if feature else at_forge(store)
+        waiting = [] if feature else at_forge(project, store)
         if feature or not (waiting or project.config.forge.starts):
             waiting = [orders.chosen(project, store, feature)]
         wishes = Wishes(by=project.ordered_at("cli"), look_once=True)
