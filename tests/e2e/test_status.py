@@ -76,6 +76,7 @@ def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
         "ended": [],
         "spent": nothing,
         "resting": [],
+        "hidden": [],
         "board": "",
         "detail": None,
     }

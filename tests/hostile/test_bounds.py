@@ -79,7 +79,7 @@ def test_an_exception_that_no_scope_could_honour_is_refused_and_not_recorded(tmp
         assert [event.kind for event in reader.events(SLUG)].count("scope.allowed") == 1
 
 
-def test_characters_that_nobody_sees_are_told_to_the_person_who_dispatches_and_are_in_the_trail(tmp_path: Path) -> None:
+def test_characters_that_nobody_sees_are_told_by_dispatch_and_status_and_are_in_the_trail(tmp_path: Path) -> None:
     document = package().replace("Do it.", "Do it.\u200b\u202eand what is behind it")
     project = make_project(tmp_path, {"WP01": document})
     project.play(implements("src/login.ts"), approves())
@@ -89,6 +89,12 @@ def test_characters_that_nobody_sees_are_told_to_the_person_who_dispatches_and_a
     assert "WP01.md:" in done.stderr
     notices = [one["text"] for one in project.trail(project.jobs()[0].id) if one["action"] == "notice"]
     assert any("characters that nobody sees" in text for text in notices)
+    status = project.command("status").stdout
+    assert status.count("WP01: characters that nobody sees") == 1, "two jobs, one place"
+    assert "WP01.md:" in status
+    [told] = project.command("status", "--json").json["hidden"]
+    assert told in status
     plain = make_project(tmp_path / "plain")
     plain.play(implements("src/login.ts"), approves())
     assert "nobody sees" not in plain.command("dispatch", "WP01").stderr
+    assert "nobody sees" not in plain.command("status").stdout

@@ -46,6 +46,7 @@ from phasegate.record.row_events import job_ended, trail_sealed
 from phasegate.record.rows import Event
 from phasegate.record.rows import Job as JobRow
 from phasegate.rules.answer import parse_answer
+from phasegate.rules.board import HIDDEN_TOLD
 from phasegate.rules.harnesses import ROWS
 from phasegate.rules.hidden import Hidden, shown_name
 from phasegate.rules.package_events import End
@@ -272,7 +273,7 @@ def _told_of_hidden(hidden: Sequence[Hidden]) -> tuple[str, ...]:
         return ()
     places = ", ".join(dict.fromkeys(f"{shown_name(one.item)}:{one.line}" for one in hidden[:MOST_NAMED]))
     more = f" and {len(hidden) - MOST_NAMED} more" if len(hidden) > MOST_NAMED else ""
-    return (f"characters that nobody sees were shown to the agent as escapes; look at them: {places}{more}",)
+    return (f"{HIDDEN_TOLD} were shown to the agent as escapes; look at them: {places}{more}",)
 
 
 def _assembled(project: Project, assigned: Assigned, harness: Harness) -> Assembled:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from phasegate.record.rows import Event, Recorded
+from phasegate.rules.board import NOTICE
 from phasegate.typed import read_json
 
-TIMED, NOTICE = "step.timed", "notice.given"
+TIMED = "step.timed"
 
 
 class StepTimed(msgspec.Struct, frozen=True):

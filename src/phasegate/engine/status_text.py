@@ -42,9 +42,11 @@ def overview_text(found: Overview, page: StatusPage = StatusPage(), *, chosen: b
     others = () if chosen else found.others if found.workflow else found.ended
     waiting = () if chosen else _waiting_lines(found)
     resting = [visible(f"{one.agent} rests at a limit of its provider until {one.until}") for one in found.resting]
+    hidden = ["", *map(visible, found.hidden)] if found.hidden else []
     shown = f"/feature/{found.workflow.feature}" if found.workflow else "/"
     board = [visible(f"on the board: {found.board}{shown}")] if found.board else []
-    lines = (*_lines(found, others, page), *waiting, *resting, *_spent_lines(found.spent), *board)
+    told = (*waiting, *hidden, *resting, *_spent_lines(found.spent), *board)
+    lines = (*_lines(found, others, page), *told)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -22,6 +22,8 @@ from phasegate.record.rows import Job as Job
 from phasegate.record.rows import Package, Workflow
 from phasegate.rules.board import (
     ENDED,
+    HIDDEN_TOLD,
+    NOTICE,
     FeatureCard,
     Worker,
     counts,
@@ -140,6 +142,7 @@ class Overview(NamedTuple):
     ended: tuple[FeatureCard, ...]
     spent: dict[str, Spent]  # by `feature`, the one that is shown, and `all`
     resting: tuple[RestingAgent, ...]
+    hidden: tuple[str, ...] = ()  # what was told about hidden characters in prompts of the feature that is shown
     board: str = ""  # the address of the web board, while one runs
     detail: FeatureView | None = None  # of the feature that is asked for
 
@@ -181,9 +184,17 @@ def overview(reader: Reader | None, folder: str, feature: str | None = None) -> 
     others = tuple(card for card in cards if card.is_active and (shown is None or card.feature != shown.feature))
     ended = tuple(card for card in cards if not card.is_active)
     first = shown.feature if shown else next((board.feature for board in boards), None)
-    return Overview(
-        shown, boards, waiting, blockers, others, ended, _spent(reader, first), _resting(reader), board_address()
-    )
+    told = _hidden_told(reader, first) if reader and first else ()
+    spent = _spent(reader, first)
+    return Overview(shown, boards, waiting, blockers, others, ended, spent, _resting(reader), told, board_address())
+
+
+def _hidden_told(reader: Reader, feature: str) -> tuple[str, ...]:
+    """Each place once, with the package that it was found for."""
+    said = (parse_json(recorded.payload.decode("utf-8", "replace")) for recorded in reader.events_of(feature, NOTICE))
+    found = ((str(one.get("work", "")), str(one.get("text", ""))) for one in said if isinstance(one, dict))
+    texts = (f"{work}: {text}" if work else text for work, text in found if text.startswith(HIDDEN_TOLD))
+    return tuple(dict.fromkeys(texts))
 
 
 def board_address() -> str:

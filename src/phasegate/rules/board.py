@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 COLUMNS = ("PLANNED", "DOING", "FOR_REVIEW", "DONE", "BLOCKED")
 NARROW = 76  # below this, five columns show too little of each title
 ENDED = ("completed", "cancelled")
+NOTICE = "notice.given"  # on record: what a person is told
+HIDDEN_TOLD = "characters that nobody sees"  # how the notice about them begins
 AT_A_FORGE = " waits for people"  # the end of a reason: behind the last gate, a pull request
 _GAP = "  "
 # What a person does next, by the stage of the workflow.

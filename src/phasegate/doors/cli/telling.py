@@ -13,10 +13,10 @@ from threading import Lock
 from phasegate.doors.cli.live_lines import LiveLines, clock
 from phasegate.doors.cli.render import printable, say, stdout_is_a_file_of_its_own
 from phasegate.doors.status import colours_fit
-from phasegate.engine.run_log import NOTICE
 from phasegate.engine.views import Job
 from phasegate.engine.watching import Follower, StreamEvent
 from phasegate.rules.activity import Activity, RunningCommand
+from phasegate.rules.board import NOTICE
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.work_package import State
 from phasegate.rules.workflow import resolve_display_name
