@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.agents.port import AgentConfig, Ending, FinishedRun, harness_of
-from phasegate.checks.claims import Facts, false_claims
+from phasegate.checks.false_claims import Facts, false_claims
 from phasegate.checks.manifest import gather_evidence
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.package_events import End

@@ -14,7 +14,7 @@ from phasegate.prompts.package_reader import read
 from phasegate.prompts.package_writer import write
 from phasegate.rules.dependencies import find_cycles, needs, overlapping, waves
 from phasegate.rules.document_lines import squeeze
-from phasegate.rules.planning import plan_packages
+from phasegate.rules.package_planning import plan_packages
 from phasegate.rules.scope import Scope
 from phasegate.rules.spec_annotations import read_spec
 from phasegate.rules.tasks import Task, parse

@@ -26,7 +26,7 @@ from phasegate.errors import EnvironmentUnavailable
 from phasegate.record.location import main_tree
 from phasegate.rules.harnesses import ACP, ROWS, SCRIPTED, HarnessRow
 from phasegate.rules.hosts import ANY
-from phasegate.rules.staffing import serve
+from phasegate.rules.role_agents import serve
 from phasegate.rules.versions import VersionStanding, standing_of_version
 
 MOST_AT_ONCE = 4

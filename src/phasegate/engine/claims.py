@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.checks.claims import Facts, FalseClaim, false_claims
 from phasegate.checks.evidence import Evidence
+from phasegate.checks.false_claims import Facts, FalseClaim, false_claims
 from phasegate.engine.job_end import Assigned, Ended
 from phasegate.engine.steps import Claimed
 from phasegate.engine.validation import Checker

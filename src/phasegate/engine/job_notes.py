@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from phasegate.checks.claims import FalseClaim
 from phasegate.checks.evidence import Check, Evidence, Outcome
+from phasegate.checks.false_claims import FalseClaim
 from phasegate.checks.plan import Purpose
 from phasegate.engine.live import LONGEST_TEXT
 from phasegate.engine.ports import stamp

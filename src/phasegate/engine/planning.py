@@ -24,8 +24,8 @@ from phasegate.prompts.shipped_words import note
 from phasegate.rules.dependencies import plan_problems
 from phasegate.rules.feature_events import Happened, Planned
 from phasegate.rules.feature_state import Feature
+from phasegate.rules.package_planning import plan_packages, read_guidance
 from phasegate.rules.phase import TASKS, Work
-from phasegate.rules.planning import plan_packages, read_guidance
 from phasegate.rules.tasks import TaskList, parse
 from phasegate.rules.work_package import Deliverables, WorkPackage
 from phasegate.rules.workflow import gate_name

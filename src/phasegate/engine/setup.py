@@ -11,12 +11,12 @@ import os
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from phasegate.files import open_folder
 from phasegate.files.durable import replace_at
-from phasegate.record.exclude import keep_out_of_git
+from phasegate.files.git_exclude import keep_out_of_git
 from phasegate.record.ground import Ground, find_ground
 from phasegate.rules.harnesses import KNOWN
+from phasegate.rules.init_files import SeenRepository, config_text, first_paragraph, project_text, rows_of
 from phasegate.rules.light import Light
 from phasegate.rules.own_folders import CONFIG_FILE, OWN_FOLDERS
-from phasegate.rules.setup import SeenRepository, config_text, first_paragraph, project_text, rows_of
 from phasegate.rules.telling_files import NAMED_IN, TITLES, kind_of_root, own_name
 
 TYPE_CHECKING = False

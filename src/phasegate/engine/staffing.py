@@ -14,7 +14,7 @@ from phasegate.config import Agent, Config
 from phasegate.errors import ConfigError
 from phasegate.rules.harnesses import KNOWN, ROWS, SCRIPTED
 from phasegate.rules.lifecycle import Refusal
-from phasegate.rules.staffing import serve
+from phasegate.rules.role_agents import serve
 
 
 class Desk(Protocol):

@@ -18,7 +18,7 @@ from phasegate.rules.board import workflow_of
 from phasegate.rules.commits import Commit, unnamed_commits
 from phasegate.rules.feature import SPEC, FeatureDocuments
 from phasegate.rules.feature_events import Happened, Merged, Written
-from phasegate.rules.planning import kind_of
+from phasegate.rules.package_planning import kind_of
 from phasegate.rules.trace import Traced, TracedWork, trace
 from phasegate.rules.work_package import WorkPackage, slug_is_safe
 from phasegate.workspace.commit_log import blobs_of, commits_naming, paths_changed

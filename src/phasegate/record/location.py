@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.files.durable import make_folder
-from phasegate.record.exclude import keep_out_of_git
+from phasegate.files.git_exclude import keep_out_of_git
 from phasegate.record.ground import refuse_git_directory
 from phasegate.rules.own_folders import OWN_FOLDERS
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from phasegate.cage.environment import safe_path
 from phasegate.cage.run import run
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
+from phasegate.files import git_exclude
 from phasegate.files.durable import make_folder, sync_folders, sync_tree
 from phasegate.git import GitFailed, Identity, Place, ask_as_the_person, git, git_program
 from phasegate.workspace.remembered import git_about
@@ -133,17 +134,9 @@ def _make_ours(repository: Repository, folder: Path, raw: bool) -> None:
 
 
 def keep_out_of_git(repository: Repository, folder: Path) -> None:
-    """Tell the person's git to leave a folder of ours alone, without a change to any file of theirs."""
-    if not folder.is_relative_to(repository.root):
-        return
-    exclude = repository.common_dir / "info/exclude"
-    exclude.parent.mkdir(exist_ok=True)
-    line = b"/%s/" % os.fsencode(folder.relative_to(repository.root))
-    text = exclude.read_bytes() if exclude.exists() else b""
-    if line not in text.splitlines():
-        fresh = exclude.with_name("exclude.phasegate")
-        fresh.write_bytes(text + (b"" if not text or text.endswith(b"\n") else b"\n") + line + b"\n")
-        fresh.replace(exclude)
+    """Tell the person's git to leave a folder of ours alone, if it lies in their tree."""
+    if folder.is_relative_to(repository.root):
+        git_exclude.keep_out_of_git(repository.common_dir, [str(folder.relative_to(repository.root))])
 
 
 @contextmanager

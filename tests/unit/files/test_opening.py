@@ -19,7 +19,6 @@ LIMIT = 100
 OPENED_ELSEWHERE = {
     "agents/acp_files.py",
     "engine/agent_files.py",
-    "record/exclude.py",
     "record/heads.py",
     "record/lock.py",
     "record/trail_log.py",

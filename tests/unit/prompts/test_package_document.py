@@ -11,7 +11,7 @@ from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import load, read
 from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.prompts.profiles import load_profile
-from phasegate.rules.planning import plan_packages, read_guidance
+from phasegate.rules.package_planning import plan_packages, read_guidance
 from phasegate.rules.tasks import parse
 from phasegate.rules.work_package import Deliverables, PackageChecks, problems
 from support.packages import LOGIN_FORM, LOGIN_REQUIREMENTS, login_plan, minimal

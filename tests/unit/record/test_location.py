@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.record.exclude import keep_out_of_git
+from phasegate.files.git_exclude import keep_out_of_git
 from phasegate.record.location import find_root, locate, prepare_folder, state_home
 
 

@@ -23,10 +23,11 @@ def keep_out_of_git(git_dir: os.PathLike[str] | str, folders: Iterable[str]) -> 
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigError(f"{path} is not a file", "make it a plain file")
         present = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-        missing = [f"/{name}/" for name in folders if f"/{name}/".encode() not in present.split(b"\n")]
+        lines = (os.fsencode(f"/{name}/") for name in folders)
+        missing = [line for line in lines if line not in present.split(b"\n")]
         if missing:
-            start = "" if present.endswith(b"\n") or not present else "\n"
-            write_all(descriptor, (start + "".join(f"{line}\n" for line in missing)).encode())
+            start = b"" if present.endswith(b"\n") or not present else b"\n"
+            write_all(descriptor, start + b"".join(line + b"\n" for line in missing))
             os.fsync(descriptor)
     finally:
         os.close(descriptor)

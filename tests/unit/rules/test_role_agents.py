@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from phasegate.rules.lifecycle import Refusal
-from phasegate.rules.staffing import serve
+from phasegate.rules.role_agents import serve
 
 
 @pytest.mark.demand("W7.b")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.checks.claims import Facts, FalseClaim, false_claims
 from phasegate.checks.evidence import Check, Evidence, Outcome
+from phasegate.checks.false_claims import Facts, FalseClaim, false_claims
 from phasegate.rules.commits import Commit
 from phasegate.rules.result import Artifacts, ReportedCommit, Response
 from support.checkout import commit, git, repository, write
