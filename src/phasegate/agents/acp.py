@@ -89,7 +89,8 @@ def _launch(task: AgentTask, known: HarnessRow | None) -> Launch:
     if known is None:
         return _unknown(task)
     if known.driven_by != ACP:
-        return harness_of(known.kind).launch(task)
+        by_session = msgspec.structs.replace(task.agent, mcp_tools=False)  # the tools come with the session
+        return harness_of(known.kind).launch(msgspec.structs.replace(task, agent=by_session))
     if found := next((name for name in known.would_run if (task.checkout / name).exists()), None):
         raise ConfigError(
             f"{known.program} would run the programs of this repository in {found}",
@@ -123,6 +124,7 @@ def _order(task: AgentTask) -> Order:
         set_aside=tuple(sorted(scope.set_aside)),
         lock_files=tuple(sorted(scope.lock_files)),
         litter=scope.litter,
+        has_tools=task.offers_tools,
     )
 
 

@@ -83,3 +83,4 @@ class Order(msgspec.Struct, frozen=True):
     set_aside: tuple[str, ...] = ()
     lock_files: tuple[str, ...] = ()
     litter: tuple[str, ...] = ()
+    has_tools: bool = False  # whether it gets our commands as an MCP server

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from phasegate.agents.acp_client import Client, say
 from phasegate.agents.acp_events import AcpEnded, How, Order, Used
 from phasegate.agents.acp_files import AcpPlaces
 from phasegate.agents.acp_wire import Gone, ProtocolBroken, RpcError, Silent, ToldToStop, Wire
+from phasegate.agents.program_launch import TOOLS_SERVER
 from phasegate.agents.stream_line import count
 from phasegate.rules.scope import Scope
 from phasegate.typed import read_json
@@ -201,7 +203,10 @@ class Conversation:
             self._ask("session/set_mode", change, soon=True)
 
     def _new_session(self) -> AcpSession:
-        where = {"cwd": self._places.checkout, "mcpServers": [], "_meta": OWN_SETTINGS_ONLY}
+        command = shutil.which(TOOLS_SERVER[0]) if self._order.has_tools else None
+        server = {"name": TOOLS_SERVER[0], "command": command, "args": [*TOOLS_SERVER[1:]], "env": []}
+        servers = [server] if command else []
+        where = {"cwd": self._places.checkout, "mcpServers": servers, "_meta": OWN_SETTINGS_ONLY}
         return _read(AcpSession, self._ask("session/new", where, soon=True), "session/new")
 
     def _prompt(self, prompt: str) -> AcpTurn:

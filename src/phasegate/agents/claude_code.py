@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phasegate.agents.claude_stream import ClaudeStream
 from phasegate.agents.port import AgentTask, Launch, StreamReading, Talk
-from phasegate.agents.program_launch import launch_of, model_option
+from phasegate.agents.program_launch import LONGEST_TOOL_S, TOOLS_SERVER, launch_of, model_option, settings_file
 from phasegate.agents.stream_state import StreamState
 from phasegate.rules.harnesses import HarnessRow
 
@@ -14,12 +14,18 @@ _ARGUMENTS = (
     *("--setting-sources", "user", "--strict-mcp-config", "--no-session-persistence"),
 )
 _FREE = ("--dangerously-skip-permissions",)
-_EDITS_AND_COMMITS = ("--permission-mode", "acceptEdits", "--allowedTools", "Bash(git add:*),Bash(git commit:*)")
+_EDITS_AND_COMMITS = (
+    *("--permission-mode", "acceptEdits"),
+    *("--allowedTools", "Bash(git add:*),Bash(git commit:*),mcp__phasegate"),
+)
+_SERVER = {"command": TOOLS_SERVER[0], "args": [*TOOLS_SERVER[1:]], "alwaysLoad": True}
+_TOOLS = ("--mcp-config", settings_file({"mcpServers": {"phasegate": _SERVER}}).decode())
 _ENV = {
     "DISABLE_TELEMETRY": "1",
     "DISABLE_AUTOUPDATER": "1",
     "DISABLE_ERROR_REPORTING": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "MCP_TOOL_TIMEOUT": str(LONGEST_TOOL_S * 1_000),
     "CLAUDE_CODE_MAX_RETRIES": "3",  # ten take three minutes, for a wrong key too
 }
 
@@ -28,7 +34,8 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
     # The cage bounds what it can do; it does not take root for an answer unless it is told of a sandbox.
     permissions = _FREE if task.caged else _EDITS_AND_COMMITS
     env = {**_ENV, "IS_SANDBOX": "1"} if task.caged else _ENV
-    arguments = (*_ARGUMENTS, *model_option(task, "--model"), *permissions)
+    tools = _TOOLS if task.offers_tools else ()
+    arguments = (*_ARGUMENTS, *tools, *model_option(task, "--model"), *permissions)
     return launch_of(task, row, arguments, env=env)
 
 

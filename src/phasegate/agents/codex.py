@@ -9,7 +9,7 @@ import msgspec
 
 from phasegate.agents.api_error import Trouble, meaning_of
 from phasegate.agents.port import AgentEvent, AgentTask, Ending, EventKind, Launch, StreamReading, Talk, Usage
-from phasegate.agents.program_launch import launch_of, model_option
+from phasegate.agents.program_launch import LONGEST_TOOL_S, TOOLS_SERVER, launch_of, model_option
 from phasegate.agents.stream_line import LineReader, count
 from phasegate.agents.stream_state import ReadsStream, StreamState
 from phasegate.agents.tool_use import file_change, notice, tool_result
@@ -21,6 +21,10 @@ _ARGUMENTS = (
     *("-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false"),
     "--skip-git-repo-check",
 )
+_SERVER = (
+    f'mcp_servers.phasegate={{command="{TOOLS_SERVER[0]}",args=["{TOOLS_SERVER[1]}"],'
+    f'startup_timeout_sec=60,tool_timeout_sec={LONGEST_TOOL_S},default_tools_approval_mode="approve"}}'
+)
 _FREE = ("--dangerously-bypass-approvals-and-sandbox",)
 _OWN_SANDBOX = ("--sandbox", "workspace-write")
 PATIENCE_S = 30.0  # it waits as long as a rate limit lasts, hours maybe: we wait better
@@ -29,7 +33,8 @@ _MOST_RECONNECTS = 25  # without a network it would go on for ever
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
     permissions = _FREE if task.caged else _OWN_SANDBOX
-    arguments = (*_ARGUMENTS, *model_option(task, "-m"), *permissions, "-")
+    tools = ("-c", _SERVER) if task.offers_tools else ()
+    arguments = (*_ARGUMENTS, *tools, *model_option(task, "-m"), *permissions, "-")
     return launch_of(task, row, arguments)
 
 

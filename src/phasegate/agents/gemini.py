@@ -21,7 +21,7 @@ from phasegate.agents.port import (
     Talk,
     Usage,
 )
-from phasegate.agents.program_launch import ROUTES, launch_of, model_option, settings_file
+from phasegate.agents.program_launch import LONGEST_TOOL_S, ROUTES, TOOLS_SERVER, launch_of, model_option, settings_file
 from phasegate.agents.stream_line import LineReader, count
 from phasegate.agents.stream_state import ReadsStream, StreamState
 from phasegate.agents.tool_use import ToolInput, notice, tool_result, tool_use
@@ -61,21 +61,29 @@ _SETTINGS = {
     "tools": {"discoveryCommand": "", "callCommand": "", "sandbox": False},
     "mcp": {"serverCommand": ""},
 }
+_SERVER = {
+    "command": TOOLS_SERVER[0],
+    "args": [*TOOLS_SERVER[1:]],
+    "timeout": LONGEST_TOOL_S * 1_000,
+    "trust": True,
+}
 _TRY = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
 _LOOP = "Loop detected"
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
     permissions = "yolo" if task.caged else "auto_edit"
-    # Only a server of this name may run: there is none, and a project cannot guess it and have one.
-    servers = ("--allowed-mcp-server-names", f"none-{task.envelope.job_id}")
+    # Only a server of this name may run: ours or none, and a project cannot guess it and have one.
+    name = f"phasegate-{task.envelope.job_id}"
+    servers = ("--allowed-mcp-server-names", name)
+    tools = {"mcpServers": {name: _SERVER}} if task.offers_tools else {}
     arguments = ("-o", "stream-json", *servers, "--approval-mode", permissions, *model_option(task, "-m"))
     plain = launch_of(
         task,
         row,
         arguments,
         env=_ENV,
-        home_files={_SETTINGS_FILE: settings_file({**_SETTINGS, **_sign_in(os.environ)})},
+        home_files={_SETTINGS_FILE: settings_file({**_SETTINGS, **_sign_in(os.environ), **tools})},
     )
     return msgspec.structs.replace(
         plain,

@@ -19,7 +19,7 @@ from phasegate.agents.port import (
     Talk,
     Usage,
 )
-from phasegate.agents.program_launch import launch_of, model_option
+from phasegate.agents.program_launch import LONGEST_TOOL_S, TOOLS_SERVER, launch_of, model_option, settings_file
 from phasegate.agents.stream_line import LineReader, count
 from phasegate.agents.stream_state import ReadsStream, StreamState
 from phasegate.agents.tool_use import ToolInput, notice, tool_result, tool_use
@@ -36,6 +36,8 @@ _ENV = {
     "OPENCODE_DISABLE_SHARE": "1",
 }
 _NO_SHELL = {"OPENCODE_PERMISSION": '{"bash":{"*":"deny","git add *":"allow","git commit *":"allow"}}'}
+_SERVER = {"type": "local", "command": [*TOOLS_SERVER], "enabled": True, "timeout": LONGEST_TOOL_S * 1_000}
+_TOOLS = {".config/opencode/opencode.json": settings_file({"mcp": {"phasegate": _SERVER}})}
 _ERRORS_ON_STDERR = ("--print-logs", "--log-level", "ERROR")
 _STREAM_ERROR, _ITS_OWN, _CAUSE = 'message="stream error"', " small=false ", 'error.error="'
 PATIENCE_S = 120.0  # it waits as long as a rate limit lasts, hours maybe: we wait better
@@ -47,7 +49,7 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
     _refuse_plugins(task.checkout)
     arguments = ("run", "--format", "json", "--auto", *_ERRORS_ON_STDERR, *model_option(task, "-m"))
     env = _ENV if task.caged else {**_ENV, **_NO_SHELL}
-    return launch_of(task, row, arguments, env=env)
+    return launch_of(task, row, arguments, env=env, home_files=_TOOLS if task.offers_tools else None)
 
 
 def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:

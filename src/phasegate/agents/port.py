@@ -34,6 +34,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     scenario: str = ""  # of a scripted agent
     model: str = ""  # empty: the program's own choice
     first_sign_s: float = 300.0  # how long to wait for the first sign of its model
+    mcp_tools: bool | None = None  # our commands as tools too; None: where its own shell is closed
 
 
 class AgentTask(msgspec.Struct, frozen=True):
@@ -49,6 +50,11 @@ class AgentTask(msgspec.Struct, frozen=True):
     round: int = 1
     caged: bool = False  # a sandbox holds it: where none does, the program's own permissions must
     scope: Scope = NOTHING  # what it may change; for the harnesses that are asked before it happens
+
+    @property
+    def offers_tools(self) -> bool:
+        """Whether its program gets our commands as an MCP server. In a cage its shell is open and has them anyway."""
+        return self.agent.mcp_tools if self.agent.mcp_tools is not None else not self.caged
 
 
 class Launch(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ from phasegate.rules.harnesses import HarnessRow
 
 PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
 ROUTES = (*PROXIES, *(name.lower() for name in PROXIES))
+TOOLS_SERVER = ("phasegate", "mcp")  # the one of the job, which is first on its PATH
+LONGEST_TOOL_S = 1_800  # a question may wait for its person
 CERTIFICATES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 

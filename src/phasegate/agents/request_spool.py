@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.agents import spool_shim
+from phasegate.agents import spool_mcp, spool_shim
 from phasegate.agents.spool_request import SpoolRequest, Unanswerable, read_request
 from phasegate.cage.reach import interpreter
 from phasegate.errors import PhasegateError
@@ -54,8 +54,10 @@ class _Wire(msgspec.Struct):
 def place_commands(programs: Path, spool: Path) -> None:
     """Put `phasegate` and `agileplus` into a job's folder of programs, which goes first on its PATH."""
     programs.mkdir(parents=True, exist_ok=True)
+    for module in (spool_shim, spool_mcp):
+        source = Path(str(module.__file__))
+        (programs / source.name).write_bytes(source.read_bytes())
     shim = programs / "spool_shim.py"
-    shim.write_bytes(Path(spool_shim.__file__).read_bytes())
     words = [interpreter(), "-I", "-S", str(shim), str(spool)]
     for name in COMMANDS:
         command = programs / name

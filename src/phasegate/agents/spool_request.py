@@ -35,13 +35,13 @@ class SpecCheck(NamedTuple):
 
 
 class ArtifactWrite(NamedTuple):
-    feature_slug: str
+    feature_slug: str | None  # None: the job's own
     relative_path: str
     content: str
 
 
 class ArtifactRead(NamedTuple):
-    feature_slug: str
+    feature_slug: str | None
     relative_path: str
 
 
@@ -83,9 +83,9 @@ def _request(taken: _Taken) -> SpoolRequest:
         case "worktree", "list":
             return WorktreeList(taken.flag("--all"), taken.flag("--json"), taken.option("--feature-slug"))
         case "artifact", "write":
-            return ArtifactWrite(*taken.needed("--feature-slug", "--relative-path", "--content"))
+            return ArtifactWrite(taken.option("--feature-slug"), *taken.needed("--relative-path", "--content"))
         case "artifact", "read":
-            return ArtifactRead(*taken.needed("--feature-slug", "--relative-path"))
+            return ArtifactRead(taken.option("--feature-slug"), *taken.needed("--relative-path"))
         case "artifact", "list":
             return ArtifactList(taken.option("--feature-slug"), taken.flag("--json"))
         case "spec", "check":

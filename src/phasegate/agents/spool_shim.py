@@ -21,10 +21,11 @@ Inside a job these commands are answered by the orchestrator:
   status [WPnn]
   worktree list [--all]
   spec check FILE
-  artifact write --feature-slug S --relative-path P (--content C | --file F | -)
-  artifact read --feature-slug S --relative-path P
+  artifact write [--feature-slug S] --relative-path P (--content C | --file F | -)
+  artifact read [--feature-slug S] --relative-path P
   artifact list [--feature-slug S]
   ask "..." [--option A --option B] [--no-wait]    a question to a person; waits for the answer
+  mcp                                              these as tools, for programs that take an MCP server
 """
 
 
@@ -39,18 +40,37 @@ def main(spool: str, arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(USAGE)
         return 0
+    if arguments == ["mcp"]:
+        sys.path.insert(0, os.path.dirname(__file__))  # noqa: PTH120
+        from spool_mcp import JobServer  # type: ignore[import-not-found] # beside this copy
+
+        JobServer(lambda words: _joined(carried(spool, words))).serve()
+        return 0
+    status, out, error = carried(spool, arguments)
+    sys.stdout.write(out)
+    sys.stderr.write(error)
+    return status
+
+
+def carried(spool: str, arguments: list[str]) -> tuple[int, str, str]:
+    """What a command ends with and says."""
     try:
         answer = asked(spool, arguments[1:]) if arguments[0] == "ask" else called(spool, with_content(arguments))
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"phasegate: {error}\n")
-        return 2
+        return 2, "", f"phasegate: {error}\n"
     if answer is None:
-        sys.stderr.write("phasegate: the orchestrator did not answer. Go on without it; the work is not affected.\n")
-        return NO_ANSWER
-    sys.stdout.write(str(answer.get("stdout", "")))
-    sys.stderr.write(str(answer.get("stderr", "")))
+        return (
+            NO_ANSWER,
+            "",
+            "phasegate: the orchestrator did not answer. Go on without it; the work is not affected.\n",
+        )
     status = answer.get("exit_status")
-    return status if isinstance(status, int) else 70
+    found = status if isinstance(status, int) else 70
+    return found, str(answer.get("stdout", "")), str(answer.get("stderr", ""))
+
+
+def _joined(ended: tuple[int, str, str]) -> tuple[int, str]:
+    return ended[0], ended[1] + ended[2]
 
 
 def called(spool: str, arguments: list[str]) -> dict[str, object] | None:

@@ -82,6 +82,7 @@ class Agent(Settings, frozen=True):
     attempts: Attempts = 1  # at each package, of which the best is taken
     env: tuple[VariableName, ...] = ()
     model: Text | None = None  # None: the program's own choice
+    mcp_tools: bool | None = None  # our commands as MCP tools; None: where no sandbox holds it, so its shell is closed
     sign_in: bool = True  # whether the files of the person's sign-in are lent to its jobs
     fallback: str | None = None  # the agent that steps in while this one rests at a limit of its provider
     hosts: tuple[HostPattern, ...] = ()  # that its jobs may reach besides those of its provider

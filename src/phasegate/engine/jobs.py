@@ -313,6 +313,7 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
         settings.scenario or "",
         settings.model or "",
         settings.first_sign_s,
+        settings.mcp_tools,
     )
     return AgentTask(
         envelope=envelope,

@@ -179,7 +179,7 @@ def overview(reader: Reader | None, folder: str, feature: str | None = None) -> 
     if feature and not shown and all(feature != board.feature for board in boards):
         raise unrecorded(feature, reader.features() if reader else ())
     blockers = tuple(one for board in boards for one in board.packages if one.state == "BLOCKED")
-    asked = (one for card in cards if card.is_active and reader for one in open_questions(reader, card.feature))
+    asked = unanswered(reader) if reader else ()
     waiting = (*_decisions(cards, blockers), *map(_question_decision, asked))
     others = tuple(card for card in cards if card.is_active and (shown is None or card.feature != shown.feature))
     ended = tuple(card for card in cards if not card.is_active)
@@ -245,6 +245,19 @@ def questions_of(reader: Reader, feature: str) -> tuple[AgentQuestion, ...]:
 def open_questions(reader: Reader, feature: str) -> tuple[AgentQuestion, ...]:
     """Those that nobody has answered."""
     return tuple(one for one in questions_of(reader, feature) if one.answer is None)
+
+
+def unanswered(reader: Reader) -> tuple[AgentQuestion, ...]:
+    """The open questions of every feature that has not ended, with a workflow or without."""
+    ended = {row.feature for row in reader.workflows() if row.stage in ENDED}
+    return tuple(one for slug in reader.features() if slug not in ended for one in open_questions(reader, slug))
+
+
+def stuck_packages(reader: Reader) -> tuple[Decision, ...]:
+    """The packages outside of a workflow that are blocked: a dispatch by hand waits for a person too."""
+    cards = [feature_card(reader, row) for row in reader.workflows()]
+    blockers = (one for board in _boards(reader, "") for one in board.packages if one.state == "BLOCKED")
+    return tuple(one for one in _decisions(cards, blockers) if one.asked == "dispatch")
 
 
 def _resting(reader: Reader | None) -> tuple[RestingAgent, ...]:

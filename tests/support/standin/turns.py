@@ -81,7 +81,9 @@ Move = Say | Call
 def call_for(turn: Write | Shell | Tool, offered: Sequence[str]) -> Call | None:
     """The call that carries the turn out with the tools that are offered, or None."""
     if isinstance(turn, Tool):
-        named = (name for name in offered if re.sub("[^a-z]+", "_", name).endswith(f"phasegate_{turn.name}"))
+        named = (
+            name for name in offered if re.sub("[^a-z]+", "_", name).endswith(f"_{turn.name}") and "phasegate" in name
+        )
         return next((Call(name, turn.arguments) for name in named), None)
     known = _WRITERS if isinstance(turn, Write) else _SHELLS
     name = next((name for name in known if name in offered), None)

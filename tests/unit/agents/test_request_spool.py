@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from phasegate.agents import spool_shim
+from phasegate.agents import spool_mcp, spool_shim
 from phasegate.agents.request_spool import RequestSpool, SpoolAnswer, place_commands
 from phasegate.agents.spool_request import (
     ArtifactList,
     ArtifactRead,
     ArtifactWrite,
+    Ask,
     SpoolRequest,
     Status,
     Unanswerable,
@@ -164,3 +167,60 @@ def test_a_spool_is_made_once(tmp_path: Path) -> None:
     (tmp_path / "planted/requests").symlink_to(tmp_path)
     with pytest.raises(FileExistsError):
         RequestSpool(tmp_path / "planted")
+
+
+def rpc(folder: Path, *messages: dict[str, object]) -> dict[object, dict[str, Any]]:
+    """What the server of a job answers, by id."""
+    lines = "".join(json.dumps({"jsonrpc": "2.0", "id": at, **one}) + "\n" for at, one in enumerate(messages))
+    process = subprocess.Popen([folder / "bin/phasegate", "mcp"], stdin=-1, stdout=-1, text=True)
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(f"no message\n{lines}")
+    process.stdin.flush()
+    answers = [json.loads(process.stdout.readline()) for _ in messages]
+    process.communicate(timeout=30)
+    return {answer["id"]: answer for answer in answers}
+
+
+def tool_call(name: str, **arguments: object) -> dict[str, object]:
+    return {"method": "tools/call", "params": {"name": name, "arguments": arguments}}
+
+
+@pytest.mark.demand("X2.a", "X2.d")
+def test_the_commands_are_tools_too_and_no_value_of_a_call_becomes_an_option(
+    tmp_path: Path, spool: RequestSpool
+) -> None:
+    seen: list[SpoolRequest] = []
+
+    def answer(request: SpoolRequest) -> SpoolAnswer:
+        seen.append(request)
+        if isinstance(request, Ask):
+            return SpoolAnswer(0, "the short one\n" if request.known else "q1 30\n")
+        return SpoolAnswer(0, "done\n") if isinstance(request, Status) else SpoolAnswer(2, stderr="no\n")
+
+    with spool.serving(answer):
+        found = rpc(
+            tmp_path,
+            {"method": "initialize", "params": {"protocolVersion": "2025-06-18"}},
+            {"method": "tools/list"},
+            tool_call("status", package="WP01"),
+            tool_call("artifact_write", path="--all", content="--json"),
+            tool_call("ask", question="--known q0", options=["--no-wait"]),
+            tool_call("status", package=["WP01"]),
+            tool_call("dispatch", package="WP01"),
+            {"method": "resources/list"},
+        )
+    assert found[0]["result"]["protocolVersion"] == "2025-06-18"
+    tools = found[1]["result"]["tools"]
+    assert [tool["name"] for tool in tools] == [*spool_mcp.TOOLS]
+    assert len(json.dumps(tools)) < 2_000
+    assert found[2]["result"] == {"content": [{"type": "text", "text": "done\n"}], "isError": False}
+    assert found[3]["result"] == {"content": [{"type": "text", "text": "no\n"}], "isError": True}
+    assert found[4]["result"]["content"][0]["text"] == "the short one\n"
+    assert [found[at]["error"]["code"] for at in (5, 6, 7)] == [-32602, -32602, -32601]
+    assert {*seen} == {
+        Status("WP01"),
+        ArtifactWrite(None, "--all", "--json"),
+        Ask(" --known q0", ("--no-wait",)),
+        Ask("", (), "q1"),
+    }

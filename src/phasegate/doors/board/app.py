@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from phasegate.doors.board import pages
+from phasegate.doors.board import feature_pages, job_pages, list_pages, shell
 from phasegate.doors.board.guard import BoardEntry
 from phasegate.doors.board.hub import Hub
 from phasegate.doors.html.drawing import Row
@@ -38,10 +38,18 @@ from phasegate.engine.questions import answer
 from phasegate.engine.scope_exceptions import allow_path, shown_change
 from phasegate.engine.spending_view import FeatureTile, feature_tiles, spending
 from phasegate.engine.subject_view import PartKind, find_subject, part_of
-from phasegate.engine.views import AgentQuestion, Reader, open_questions, open_reader, waiting_features
+from phasegate.engine.views import (
+    AgentQuestion,
+    Decision,
+    Reader,
+    open_questions,
+    open_reader,
+    stuck_packages,
+    unanswered,
+    waiting_features,
+)
 from phasegate.engine.watching import stamp_of
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
-from phasegate.rules.board import ENDED
 
 LARGEST_TEXT = 300_000  # characters of one part
 MOST_PAGES, OLDEST_S = 64, 5.0  # how many made pages are kept, and how long one may be shown while nothing moves
@@ -89,15 +97,15 @@ class Board:
             made = self._made.get(path)
         if stamp is None or made is None or made[0] != now:
             place = request.path_params.get("place", "")
-            shell = pages.Shell(
+            around = shell.Shell(
                 path,
                 self.entry.page_secret,
                 [*self.places()],
                 place,
                 feature,
-                len([*self.waiting(), *self.questions()]),
+                len([*self.waiting(), *self.questions(), *self.stuck()]),
             )
-            made = (now, pages.whole(shell, title, make()).encode())
+            made = (now, shell.whole(around, title, make()).encode())
             with self._lock:
                 self._made[path] = made
                 while len(self._made) > MOST_PAGES:
@@ -117,9 +125,13 @@ class Board:
         """Every open question of an agent, with its repository."""
         for place, root in self.places().items():
             with suppress(PhasegateError), self.reader(root) as reader:
-                for row in reader.workflows():
-                    if row.stage not in ENDED:
-                        yield from ((place, one) for one in open_questions(reader, row.feature))
+                yield from ((place, one) for one in unanswered(reader))
+
+    def stuck(self) -> Iterator[tuple[str, Decision]]:
+        """Every package that is blocked and has no workflow around it."""
+        for place, root in self.places().items():
+            with suppress(PhasegateError), self.reader(root) as reader:
+                yield from ((place, one) for one in stuck_packages(reader))
 
 
 Handler = Callable[[Board, Request], Response]
@@ -199,7 +211,7 @@ def board_app(board: Board) -> Starlette:
 
 def _refused(error: PhasegateError) -> Response:
     status = 409 if isinstance(error, StateConflict) else 404 if isinstance(error, ConfigError) else 503
-    return HTMLResponse(pages.notice(error.message, error.hint, is_bad=True), status)
+    return HTMLResponse(shell.notice(error.message, error.hint, is_bad=True), status)
 
 
 def _number(request: Request, name: str, default: int) -> int:
@@ -223,7 +235,7 @@ def _overview(board: Board, request: Request) -> Response:
         except PhasegateError as error:
             problems[place] = error.message
     page = max(1, _number(request, "page", 1))
-    return board.page(request, "Features", lambda: pages.overview_page(tiles, problems, page))
+    return board.page(request, "Features", lambda: list_pages.overview_page(tiles, problems, page))
 
 
 def _find_feature(board: Board, request: Request) -> Response:
@@ -234,7 +246,7 @@ def _find_feature(board: Board, request: Request) -> Response:
             found += [place] if slug in reader.features() else []
     if not found:
         raise ConfigError(f"no repository on this board has a feature {slug}", "phasegate board add PATH")
-    return RedirectResponse(pages.address(found[0], "feature", slug) if len(found) == 1 else "/", 303)
+    return RedirectResponse(shell.address(found[0], "feature", slug) if len(found) == 1 else "/", 303)
 
 
 def _feature(board: Board, request: Request) -> Response:
@@ -245,7 +257,7 @@ def _feature(board: Board, request: Request) -> Response:
             view = feature_view(reader, slug, told=True)
             if view is None:
                 raise ConfigError(f"{slug} has no workflow here", "phasegate status")
-            return pages.feature_page(
+            return feature_pages.feature_page(
                 place, view, planned_cards(reader, slug), open_questions(reader, slug), time.time()
             )
 
@@ -253,7 +265,10 @@ def _feature(board: Board, request: Request) -> Response:
 
 
 def _decisions(board: Board, request: Request) -> Response:
-    return board.page(request, "Decisions", lambda: pages.decisions_page([*board.waiting()], [*board.questions()]))
+    def make() -> Html:
+        return feature_pages.decisions_page([*board.waiting()], [*board.questions()], [*board.stuck()])
+
+    return board.page(request, "Decisions", make)
 
 
 def _package(board: Board, request: Request) -> Response:
@@ -261,7 +276,7 @@ def _package(board: Board, request: Request) -> Response:
     with board.reader(board.root(request)) as reader:
 
         def make() -> Html:
-            return pages.package_page(place, *package_view(reader, wanted, slug))
+            return job_pages.package_page(place, *package_view(reader, wanted, slug))
 
         return board.page(request, f"{wanted} of {slug}", make, stamp_of(reader, slug), slug)
 
@@ -274,7 +289,7 @@ def _change(board: Board, request: Request) -> Response:
         package = find_package(reader, wanted, slug).package
     shown = shown_change(project, package, request.query_params.get("path", ""))
     said = (
-        pages.text_part(shown.diff, is_diff=True)
+        job_pages.text_part(shown.diff, is_diff=True)
         if shown.diff
         else tag("p", "The path is not protected: any change to it would be allowed.")
     )
@@ -286,7 +301,7 @@ def _job(board: Board, request: Request) -> Response:
     place, name = request.path_params["place"], request.path_params["name"]
     project = open_project(board.root(request))
     view = job_view(project.location, name)
-    return board.page(request, f"job {name[:8]}", lambda: pages.job_page(place, view), feature=view.feature)
+    return board.page(request, f"job {name[:8]}", lambda: job_pages.job_page(place, view), feature=view.feature)
 
 
 def _log(board: Board, request: Request) -> Response:
@@ -296,11 +311,11 @@ def _log(board: Board, request: Request) -> Response:
     start, before = (_number(request, key, -1) for key in ("from", "before"))
     if before >= 0:
         page = log_page(project, view, before=before)
-        return HTMLResponse(join(pages.earlier_log(place, name, page), tag("pre", page.text)))
+        return HTMLResponse(join(job_pages.earlier_log(place, name, page), tag("pre", page.text)))
     page = log_page(project, view, None if start < 0 else start)
     if start >= 0 and page.end == start and not page.is_over:
         return Response(status_code=204)  # nothing new: who asks goes on asking
-    return HTMLResponse((pages.log_start if start < 0 else pages.log_part)(place, name, page))
+    return HTMLResponse((job_pages.log_start if start < 0 else job_pages.log_part)(place, name, page))
 
 
 def _part(board: Board, request: Request) -> Response:
@@ -312,7 +327,7 @@ def _part(board: Board, request: Request) -> Response:
         subject = find_subject(project, reader, names["name"], names.get("slug"))
         text = part_of(project, reader, subject, kind).text
     cut = "\n[the rest is cut: phasegate show]" if len(text) > LARGEST_TEXT else ""
-    return HTMLResponse(pages.text_part(text[:LARGEST_TEXT] + cut, is_diff=kind is PartKind.DIFF))
+    return HTMLResponse(job_pages.text_part(text[:LARGEST_TEXT] + cut, is_diff=kind is PartKind.DIFF))
 
 
 def _timeline(board: Board, request: Request) -> Response:
@@ -320,12 +335,12 @@ def _timeline(board: Board, request: Request) -> Response:
     for place, root in board.places().items():
         with suppress(PhasegateError), board.reader(root) as reader:
             spent[place] = spending(reader)
-            for slug in reader.features()[: pages.MOST_TILES]:
+            for slug in reader.features()[: shell.MOST_TILES]:
                 bars = tuple(agent_bars(reader, slug))
-                rows += [Row(slug, bars, pages.address(place, "feature", slug))] if bars else []
-                links |= {bar.job: pages.address(place, "job", bar.job) for bar in bars}
+                rows += [Row(slug, bars, shell.address(place, "feature", slug))] if bars else []
+                links |= {bar.job: shell.address(place, "job", bar.job) for bar in bars}
     rows.sort(key=lambda row: row.bars[0].started)
-    return board.page(request, "Timeline", lambda: pages.timeline_page(rows, spent, time.time(), links))
+    return board.page(request, "Timeline", lambda: list_pages.timeline_page(rows, spent, time.time(), links))
 
 
 def _audit(board: Board, request: Request) -> Response:
@@ -334,8 +349,8 @@ def _audit(board: Board, request: Request) -> Response:
     if place not in places:
         raise ConfigError("there is no such repository on this board", "phasegate board add PATH")
     feature = request.query_params.get("feature", "")
-    entries = chain_page(places[place], feature or None, _number(request, "before", LAST), pages.MOST_ENTRIES)
-    return board.page(request, "Audit", lambda: pages.audit_page(place, [*places], entries, feature))
+    entries = chain_page(places[place], feature or None, _number(request, "before", LAST), list_pages.MOST_ENTRIES)
+    return board.page(request, "Audit", lambda: list_pages.audit_page(place, [*places], entries, feature))
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------
@@ -350,7 +365,7 @@ def _start(board: Board, _request: Request, given: dict[str, str]) -> Html:
     with opened_store(project) as store:
         slug = orders.start(project, store, given.get("type", ""), given.get("description", ""), by=by)
     start_detached(project, slug, Wishes(by=by))
-    return pages.notice(f"{slug} runs.")
+    return shell.notice(f"{slug} runs.")
 
 
 def _order(board: Board, request: Request, given: dict[str, str]) -> Html:
@@ -359,7 +374,7 @@ def _order(board: Board, request: Request, given: dict[str, str]) -> Html:
     project = open_project(board.root(request))
     if order == "stop":
         report = stop_runs(project.location, slug)
-        return pages.notice(f"{slug} has ended its run." if report.ended else f"{slug} is still ending.")
+        return shell.notice(f"{slug} has ended its run." if report.ended else f"{slug} is still ending.")
     seq, text, by = given.get("seq", ""), given.get("text", "").strip(), project.ordered_at("board")
     if not (seq.isascii() and seq.isdecimal() and len(seq) < 16):
         raise ConfigError("the order does not say what it was decided on", "load the page again")
@@ -370,7 +385,7 @@ def _order(board: Board, request: Request, given: dict[str, str]) -> Html:
             raise StateConflict(f"{slug} has moved on since it was shown", "look at it again, and decide again")
     if order in ("run", "complete", "resolve", "retry", "advance", "back"):
         start_detached(project, slug, Wishes(by=by))
-    return pages.notice(f"{order} of {slug}: done.")
+    return shell.notice(f"{order} of {slug}: done.")
 
 
 def _allow(board: Board, request: Request, given: dict[str, str]) -> Html:
@@ -382,7 +397,7 @@ def _allow(board: Board, request: Request, given: dict[str, str]) -> Html:
     with opened_store(project) as store:
         package = find_package(store, wanted, slug).package
         allow_path(project, store, package, path, reason, project.ordered_at("board"), given.get("seen", ""))
-    return pages.notice(f"{wanted} may change {path}.", "Now resolve what stopped it.")
+    return shell.notice(f"{wanted} may change {path}.", "Now resolve what stopped it.")
 
 
 def _answer(board: Board, request: Request, given: dict[str, str]) -> Html:
@@ -390,8 +405,8 @@ def _answer(board: Board, request: Request, given: dict[str, str]) -> Html:
     with opened_store(project) as store:
         by = project.ordered_at("board")
         found = answer(project, store, request.path_params["question"], given.get("text", ""), by)
-    return pages.notice(f"{found.feature}: answered.", found.text[:200])
+    return shell.notice(f"{found.feature}: answered.", found.text[:200])
 
 
 def _verify(board: Board, request: Request, _given: dict[str, str]) -> Html:
-    return pages.verified_part(verified(board.root(request)))
+    return list_pages.verified_part(verified(board.root(request)))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from phasegate.doors.board.report import report_page
 from phasegate.doors.cli.offering import feature_slugs, offering
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
+from phasegate.doors.report_page import report_page
 from phasegate.engine.project import open_project
 from phasegate.engine.report_view import report_view
 from phasegate.engine.views import need_reader

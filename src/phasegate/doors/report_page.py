@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from phasegate.doors.board.pages import feature_head, money, panel, table, verified_part
+from phasegate.doors.board.feature_pages import feature_head
+from phasegate.doors.board.list_pages import verified_part
+from phasegate.doors.board.shell import money, panel, table
 from phasegate.doors.html.drawing import clock, duration, feature_rows, gantt, graph, moment, rail
 from phasegate.doors.html.markup import Child, Html, join, tag
 from phasegate.engine.report_view import ReportView
