@@ -47,7 +47,7 @@ TOOLS: dict[str, tuple[str, dict[str, Fields], tuple[str, ...], bool, list[str]]
 }
 
 
-class Refused(Exception):
+class RefusedCall(Exception):
     """A request that gets an error for an answer."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -71,14 +71,14 @@ def listed() -> list[Fields]:
 def command_of(name: object, given: object) -> list[str]:
     """The command that a call means. A value is always the value of an option: no text of a model becomes one."""
     if not isinstance(name, str) or name not in TOOLS or not isinstance(given, dict):
-        raise Refused(INVALID_PARAMS, f"there is no tool {name}; known are: {', '.join(TOOLS)}")
+        raise RefusedCall(INVALID_PARAMS, f"there is no tool {name}; known are: {', '.join(TOOLS)}")
     _, fields, needed, _, command = TOOLS[name]
     kinds = {"string": str, "boolean": bool, "array": list}
     for field, value in given.items():
         if field not in fields or not isinstance(value, kinds[str(fields[field]["type"])]):
-            raise Refused(INVALID_PARAMS, f"{name}: {field} is unknown, or of another type")
+            raise RefusedCall(INVALID_PARAMS, f"{name}: {field} is unknown, or of another type")
     if missing := [field for field in needed if field not in given]:
-        raise Refused(INVALID_PARAMS, f"{name}: missing: {', '.join(missing)}")
+        raise RefusedCall(INVALID_PARAMS, f"{name}: missing: {', '.join(missing)}")
     words = [*command]
     if name == "ask":
         words += [_word(given["question"]), *(f"--option={one}" for one in given.get("options", []))]
@@ -120,7 +120,7 @@ class JobServer:
             answer: Fields = {
                 "result": self._result(str(message["method"]), params if isinstance(params, dict) else {})
             }
-        except Refused as error:
+        except RefusedCall as error:
             answer = {"error": {"code": error.code, "message": str(error)}}
         finally:
             self._free.release()
@@ -139,6 +139,6 @@ class JobServer:
         if method == "tools/list":
             return {"tools": listed()}
         if method != "tools/call":
-            raise Refused(NO_SUCH_METHOD, f"there is no method {method}")
+            raise RefusedCall(NO_SUCH_METHOD, f"there is no method {method}")
         status, said = self._carry(command_of(params.get("name"), params.get("arguments", {})))
         return {"content": [{"type": "text", "text": said}], "isError": status != 0}
