@@ -11,6 +11,7 @@ from phasegate.agents.port import AgentTask, Ending, EventKind
 from phasegate.errors import ConfigError
 from phasegate.rules.scope import Scope
 from support.real_agents import (
+    COPILOT,
     KEY,
     Configured,
     Ran,
@@ -38,12 +39,6 @@ def _opencode(url: str) -> Configured:
     return Configured(("opencode", "acp"), {"OPENCODE_CONFIG_CONTENT": opencode_settings(url)})
 
 
-def _copilot(url: str) -> Configured:
-    env = {"COPILOT_PROVIDER_BASE_URL": f"{url}/v1", "COPILOT_PROVIDER_API_KEY": KEY, "COPILOT_MODEL": "stand-in"}
-    return Configured((), {**env, "COPILOT_OFFLINE": "true"})
-
-
-COPILOT = Subject("copilot", "copilot", _copilot)
 AGENTS = {"gemini": Subject("acp", "gemini", _gemini), "opencode": Subject("acp", "opencode", _opencode)}
 
 

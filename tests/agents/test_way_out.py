@@ -11,7 +11,7 @@ import pytest
 from phasegate.cage.request import Level
 from support.caged import need
 from support.dispatch_project import FEATURE, DispatchProject, Done, make_project, package
-from support.real_agents import KEY, SUBJECTS, Subject
+from support.real_agents import COPILOT, KEY, SUBJECTS, Subject
 from support.standin import Say, Script, Shell, Standin, Write
 
 # Run by the program's own shell. The key is written backwards here: the prompt is in the program's memory.
@@ -84,18 +84,30 @@ def dispatched(
         return project, model, project.command("dispatch", "WP01", timeout_s=400)
 
 
-@pytest.mark.demand("X6.b", "X6.c")
-def test_a_real_program_works_at_offline_reaches_nothing_else_and_does_not_hold_its_key(
-    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def check_offline(subject: Subject, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need(Level.OFFLINE)
-    project, model, done = dispatched(subject, tmp_path, monkeypatch, 'sandbox = "offline"')
+    project, model, done = dispatched(subject, folder, monkeypatch, 'sandbox = "offline"')
     assert done.code == 0, done.stdout + done.stderr
     assert project.git("show", f"{FEATURE}:src/found.txt") == "looked"
     assert any(KEY in value for seen in model.seen for value in seen.headers.values())
     trail = project.trail(project.jobs()[0].id)
     hosts = {(one["host"], one["allowed"]) for one in trail if one["action"] == "reach_host"}
     assert {(model.url.removeprefix("http://"), True), ("other.test:443", False)} <= hosts
+
+
+@pytest.mark.demand("X6.b", "X6.c")
+def test_a_real_program_works_at_offline_reaches_nothing_else_and_does_not_hold_its_key(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_offline(subject, tmp_path, monkeypatch)
+
+
+@pytest.mark.demand("X6.b", "X6.c")
+@pytest.mark.parametrize("other", [SUBJECTS["qwen"], COPILOT], ids=lambda other: other.kind)
+def test_programs_that_need_a_newer_node_do_so_too(
+    node22: None, other: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_offline(other, tmp_path, monkeypatch)
 
 
 def test_the_control_where_a_person_opens_the_network_the_key_is_found(

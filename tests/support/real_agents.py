@@ -87,6 +87,12 @@ def _qwen(url: str) -> Configured:
     return Configured((), {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": MODEL})
 
 
+def _copilot(url: str) -> Configured:
+    env = {"COPILOT_PROVIDER_BASE_URL": f"{url}/v1", "COPILOT_PROVIDER_API_KEY": KEY, "COPILOT_MODEL": MODEL}
+    return Configured((), {**env, "COPILOT_OFFLINE": "true"})
+
+
+COPILOT = Subject("copilot", "copilot", _copilot)  # by ACP: its tests are its own
 SUBJECTS = {
     subject.kind: subject
     for subject in (
