@@ -6,13 +6,14 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from phasegate.rules.work_package import State
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, approves, implements, make_project
-from support.real_agents import SUBJECTS, Subject, opencode_settings, processes_tagged
+from support.real_agents import KEY, MODEL, SUBJECTS, Subject, opencode_settings, processes_tagged
 from support.standin import Fail, Say, Script, Shell, Standin, Write
 from support.trail_story import expect_stories, trails_of
 
@@ -146,16 +147,42 @@ def test_a_contest_of_two_programs_takes_the_one_that_passes(
     assert project.audit_problems() == []
 
 
+def _kilo(url: str) -> dict[str, str]:
+    return {"KILO_CONFIG_CONTENT": opencode_settings(url)}
+
+
+def _kimi(url: str) -> dict[str, str]:
+    own = {
+        "API_KEY": KEY,
+        "BASE_URL": f"{url}/v1",
+        "NAME": MODEL,
+        "PROVIDER_TYPE": "openai",
+        "MAX_CONTEXT_SIZE": "200000",
+    }
+    return {f"KIMI_MODEL_{name}": value for name, value in own.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "configured"),
+    [("kilo", "@kilocode/cli-linux-x64/bin/kilo", _kilo), ("kimi", ".bin/kimi", _kimi)],  # one is found by npm only
+    ids=["kilo", "kimi"],
+)
 def test_a_package_is_done_by_an_agent_that_only_the_registry_knows(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    place: str,
+    configured: Callable[[str], dict[str, str]],
 ) -> None:
-    kilo = programs.parent / "@kilocode/cli-linux-x64/bin"  # its own package of npm only finds this one
-    if not kilo.is_dir():
-        pytest.skip("the registry has kilo for other machines only")
-    monkeypatch.setenv("PATH", f"{kilo}:{os.environ['PATH']}")
+    program = programs.parent / place
+    if not program.exists():
+        pytest.skip(f"the registry has {name} for other machines only")
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     with Standin(REVIEW, Script((Write(FORM, TEXT), Say(result)), about="Implement work package WP01")) as model:
-        monkeypatch.setenv("KILO_CONFIG_CONTENT", opencode_settings(model.url))
-        agent = '[agents.kilo]\nharness = "acp"\ntimeout_s = 200\n[roles]\nimplement = "kilo"\nreview = "kilo"\n'
+        for variable, value in configured(model.url).items():
+            monkeypatch.setenv(variable, value)
+        agent = f'[agents.{name}]\nharness = "acp"\ntimeout_s = 200\n[roles]\nimplement = "{name}"\nreview = "{name}"\n'
         project = make_project(tmp_path, agent=agent, run="max_review_cycles = 1")
         done = project.command("dispatch", "WP01", timeout_s=300)
     assert done.code == 0, done.stdout + done.stderr

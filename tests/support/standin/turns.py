@@ -91,12 +91,17 @@ def call_for(turn: Write | Shell | Tool, offered: Sequence[str]) -> Call | None:
         return None
     if isinstance(turn, Shell):
         return Call(name, _run(name, turn))
-    if "CheckBackgroundJob" in offered:  # Continue
-        return Call(name, {"filepath": turn.path, "content": turn.content})
+    for tool, argument in _OTHER_ARGUMENTS.items():
+        if tool in offered:
+            return Call(name, {argument: turn.path, "content": turn.content})
     return Call(name, _written(name, turn))
 
 
 _WRITERS = ("Write", "apply_patch", "write_file", "write", "create", "edit")
+_OTHER_ARGUMENTS = {
+    "CheckBackgroundJob": "filepath",
+    "AgentSwarm": "path",
+}  # Continue and Kimi, by tools of theirs alone
 _SHELLS = ("Bash", "exec_command", "shell_command", "run_shell_command", "bash")
 
 

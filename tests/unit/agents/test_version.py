@@ -100,5 +100,7 @@ except OSError:
 def test_the_tested_versions_are_those_that_the_tests_run() -> None:
     dependencies = json.loads(MANIFEST.read_text())["dependencies"]
     tested = {row.package: row.tested for row in KNOWN.values() if row.tested}
-    assert tested == {package: version for package, version in dependencies.items() if package != INSPECTOR}
+    others = {INSPECTOR, "@moonshot-ai/kimi-code"}  # driven, and no harness of ours
+    assert dependencies.keys() == tested.keys() | others
+    assert tested.items() <= dependencies.items()
     assert KNOWN["cursor"].tested == ""
