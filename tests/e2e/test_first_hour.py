@@ -105,7 +105,8 @@ def test_status_names_every_workflow_that_has_not_ended(project: FeatureProject)
     for what in ("one", "two", "three"):
         project.command("start", "note", what)
     project.command("cancel", "--reason", "no", "--feature", "002-two")
-    assert "also stopped: 001-one, 01-requirements\n" in project.command("status").stdout
+    told = "also stopped: 001-one, 01-requirements; go on: phasegate run --feature 001-one\n"
+    assert told in project.command("status").stdout
     others = project.command("status", "--json").json["others"]
     assert [(card["feature"], card["standing"]) for card in others] == [("001-one", "stopped")]
     assert "also stopped" not in project.command("status", "--feature", "001-one").stdout
@@ -206,11 +207,21 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(pr
     (project.root / "adir").mkdir()
     project.start("note", "Say why")
     (project.root / "kitty-specs/001-say-why/sub").mkdir(parents=True)
+    (project.root / "agentd/project.md").mkdir(parents=True)
     artifact = ("artifact", "read", "--feature", "001", "--relative-path", "sub")
     refusals = {
         ("block", "check", "adir"): "adir is a folder, and a file is meant",
         ("artifact", "write", "--feature", "001-say-why", "--relative-path", "x", "--file", "adir"): "adir is a folder",
         artifact: "artifact sub: it is a folder, and a file is meant",
+        (
+            "prompt",
+            "show",
+            "--agent",
+            "claude",
+            "--phase",
+            "plan",
+            "Do",
+        ): "agentd/project.md is a folder, and a file is",
         ("template", "lint", "adir"): "there is no template in adir",
         ("show", "adir"): "'adir' is no package and no phase",
         ("show", "wp1"): "there is no WP01",

@@ -66,10 +66,11 @@ def configured(project: Path) -> None:
     (project / "phasegate.toml").write_text("")
 
 
-def active(project: Path) -> None:
+def active(project: Path, stage: str = "") -> None:
     configured(project)
     (project / ".isdlc").mkdir()
-    (project / ".isdlc/state.json").write_text(json.dumps(ACTIVE))
+    workflow = {**ACTIVE["active_workflow"], **({"stage": stage} if stage else {})}
+    (project / ".isdlc/state.json").write_text(json.dumps({"active_workflow": workflow}))
 
 
 def with_code(project: Path) -> None:
@@ -89,6 +90,11 @@ SITUATIONS: dict[str, tuple[Callable[[Path], object], str, list[str]]] = {
         active,
         "feature: Phase 03 - Architecture",
         ["Continue", "Gate Check", "View Status", "Escalate", "Cancel"],
+    ),
+    "blocked": (
+        lambda project: active(project, "blocked"),
+        "feature: Phase 03 - Architecture, waits for you",
+        ["Resolve", "Continue", "Gate Check", "View Status", "Escalate", "Cancel"],
     ),
 }
 

@@ -67,7 +67,8 @@ def _spent_lines(spent: dict[str, Spent]) -> list[str]:
 
 def _other_line(card: FeatureCard) -> str:
     stage = "" if card.stage == "working" else f", {card.stage}"
-    return visible(f"also {_ALSO[card.standing]}: {card.feature}, {card.phase}{stage}")
+    then = f"; go on: phasegate run --feature {card.feature}" if card.standing == "stopped" else ""
+    return visible(f"also {_ALSO[card.standing]}: {card.feature}, {card.phase}{stage}{then}")
 
 
 def _waiting_lines(found: Overview) -> Iterator[str]:

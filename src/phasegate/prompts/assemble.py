@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.errors import PromptTooLarge, UnreadableFile
+from phasegate.errors import ConfigError, PromptTooLarge, UnreadableFile
 from phasegate.files.blocks import read_up_to, refuse_to_leave
 from phasegate.prompts.shipped_words import Notes, phrases, skeletons_of
 from phasegate.prompts.stream import HIDDEN_SHOWN, FileSource, Parts
@@ -193,6 +193,8 @@ def _project_context(request: PromptRequest) -> tuple[str, tuple[Cut, ...], tupl
     if not path.exists():
         return "", (), ()
     refuse_to_leave(request.root, path)
+    if path.is_dir():
+        raise ConfigError(f"{name} is a folder, and a file is meant", "describe the project in a file of that name")
     try:
         raw, size = read_up_to(path, room * BYTES_A_TOKEN)
     except UnreadableFile:

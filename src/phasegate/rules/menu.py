@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from phasegate.rules.next_steps import next_steps
 from phasegate.rules.workflow import is_printable, resolve_display_name
@@ -22,6 +22,7 @@ class Scenario(Enum):
     EXISTING = "not set up yet, code found"
     IDLE = "no workflow is active"
     ACTIVE = "a workflow is active"
+    BLOCKED = "a workflow waits for you"
 
 
 class MenuEntry(NamedTuple):
@@ -69,12 +70,13 @@ ENTRIES: dict[Scenario, tuple[MenuEntry, ...]] = {
         MenuEntry("Cancel", ("cancel", "--reason"), "Why is the workflow cancelled"),
     ),
 }
+ENTRIES[Scenario.BLOCKED] = (MenuEntry("Resolve", ("resolve",), "How was it resolved"), *ENTRIES[Scenario.ACTIVE])
 
 
 def scenario_of(state: object, configured: bool, has_code: bool) -> Scenario:
     """The menu that fits; a state that names no sound workflow counts as none."""
     if next_steps(state) is not None:
-        return Scenario.ACTIVE
+        return Scenario.BLOCKED if _active(state).get("stage") == "blocked" else Scenario.ACTIVE
     if configured:
         return Scenario.IDLE
     return Scenario.EXISTING if has_code else Scenario.NEW
@@ -82,12 +84,18 @@ def scenario_of(state: object, configured: bool, has_code: bool) -> Scenario:
 
 def headline(scenario: Scenario, state: object) -> str:
     """The menu's first line; for an active workflow its type and phase."""
-    active = state.get("active_workflow") if isinstance(state, dict) else None
-    if scenario is not Scenario.ACTIVE or not isinstance(active, dict):
+    active = _active(state)
+    if scenario not in (Scenario.ACTIVE, Scenario.BLOCKED) or not active:
         return f"PHASEGATE - {scenario.value}"
     type_ = active.get("type")
     phase = resolve_display_name(active["phases"][active["current_phase_index"]])
-    return f"PHASEGATE - {type_ if is_printable(type_) else 'workflow'}: {phase}"
+    waits = ", waits for you" if scenario is Scenario.BLOCKED else ""
+    return f"PHASEGATE - {type_ if is_printable(type_) else 'workflow'}: {phase}{waits}"
+
+
+def _active(state: object) -> dict[str, Any]:
+    active = state.get("active_workflow") if isinstance(state, dict) else None
+    return active if isinstance(active, dict) else {}
 
 
 def render_box(title: str, labels: Sequence[str]) -> str:

@@ -34,6 +34,8 @@ ACTIVE = {"active_workflow": {"type": "fix", "phases": list(WORKFLOWS["fix"]), "
         ({"active_workflow": {"phases": [], "current_phase_index": 0}}, True, True, Scenario.IDLE),
         (ACTIVE, True, True, Scenario.ACTIVE),
         (ACTIVE, False, False, Scenario.ACTIVE),
+        ({"active_workflow": {**ACTIVE["active_workflow"], "stage": "blocked"}}, True, True, Scenario.BLOCKED),
+        ({"active_workflow": {**ACTIVE["active_workflow"], "stage": "gate-failed"}}, True, True, Scenario.ACTIVE),
     ],
 )
 def test_the_menu_fits_the_situation(state: object, configured: bool, has_code: bool, scenario: Scenario) -> None:
@@ -46,6 +48,7 @@ def test_idle_and_active_menus_offer_what_is_specified_in_its_order() -> None:
     idle = ["New Feature", "Fix", "Run Tests", "Generate Tests", "Full Lifecycle", "View Status", "Upgrade"]
     assert offered[Scenario.IDLE] == idle
     assert offered[Scenario.ACTIVE] == ["Continue", "Gate Check", "View Status", "Escalate", "Cancel"]
+    assert offered[Scenario.BLOCKED] == ["Resolve", *offered[Scenario.ACTIVE]]
     assert set(offered) == set(Scenario)
 
 
