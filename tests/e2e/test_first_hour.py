@@ -213,15 +213,6 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(pr
         ("block", "check", "adir"): "adir is a folder, and a file is meant",
         ("artifact", "write", "--feature", "001-say-why", "--relative-path", "x", "--file", "adir"): "adir is a folder",
         artifact: "artifact sub: it is a folder, and a file is meant",
-        (
-            "prompt",
-            "show",
-            "--agent",
-            "claude",
-            "--phase",
-            "plan",
-            "Do",
-        ): "agentd/project.md is a folder, and a file is",
         ("template", "lint", "adir"): "there is no template in adir",
         ("show", "adir"): "'adir' is no package and no phase",
         ("show", "wp1"): "there is no WP01",
@@ -235,3 +226,5 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(pr
     project.scenario.mkdir()
     done = project.call("run")
     assert (done.code, "is a folder, and a file is meant" in done.stderr) == (2, True)
+    shown = project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "Do")
+    assert (shown.code, "agentd/project.md is a folder, and a file is meant" in shown.stderr) == (2, True), shown
