@@ -17,6 +17,7 @@ from support.board_client import BoardClient
 from support.feature_run import DESCRIPTION, SLUG, TYPE, make_feature_run
 
 CLIENTS, EVENTS, SECONDS = 50, 1_000, 5
+LONGEST_S = 1.0  # what a page promises: of the median, so that one breath of the machine does not decide it
 WRITES = """
 import sys, time
 from pathlib import Path
@@ -28,32 +29,38 @@ with opened_store(project) as store:
         until = time.monotonic() + 1
         for _ in range(10):
             store.append_now(sys.argv[2], project.now(), [Event("noted", b"{}")] * (int(sys.argv[4]) // 10))
-        written = time.time()
+            print(store.head().entries, time.time())
         time.sleep(max(0, until - time.monotonic()))
-print(written)
 """
 
 
-def listen(board: BoardClient, listening: Event) -> tuple[int, list[float]]:
-    """The last id that one browser heard of, and when it heard of each."""
+Heard = list[tuple[int, float]]
+
+
+def listen(board: BoardClient, listening: Event) -> Heard:
+    """The ids that one browser heard of, and when."""
     connection = HTTPConnection("127.0.0.1", board.port, timeout=5)
     with closing(connection):
         return _heard(connection, board, listening)
 
 
-def _heard(connection: HTTPConnection, board: BoardClient, listening: Event) -> tuple[int, list[float]]:
+def _heard(connection: HTTPConnection, board: BoardClient, listening: Event) -> Heard:
     connection.request("GET", f"/events?at=repo&feature={SLUG}", headers={"Host": board.host, "Cookie": board.cookie})
-    stream, last, heard = connection.getresponse(), 0, list[float]()
+    stream, heard = connection.getresponse(), Heard()
     assert stream.readline().startswith(b"retry")
     listening.set()
     while True:
         try:
             line = stream.readline()
         except TimeoutError:
-            return last, heard
+            return heard
         if line.startswith(b"id: "):
-            last = int(line[4:])
-            heard.append(time.time())
+            heard.append((int(line[4:]), time.time()))
+
+
+def delays(written: Heard, clients: list[Heard]) -> list[float]:
+    """For each batch, until the last of the browsers had heard that something is new."""
+    return [max(next(at for _, at in heard if at >= then) for heard in clients) - then for _, then in written]
 
 
 def resident_kb(pid: int) -> int:
@@ -74,12 +81,18 @@ def test_fifty_browsers_hear_of_the_last_of_a_thousand_events_a_second(
         clients = [pool.submit(listen, board, mark) for mark in marks]
         assert all(mark.wait(60) for mark in marks)
         argv = [sys.executable, "-c", WRITES, str(run.root), SLUG, str(SECONDS), str(EVENTS)]
-        last_written = float(subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300).stdout)
+        said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300).stdout.split()
         found = [client.result() for client in clients]  # each ends after five seconds of silence
-        after = resident_kb(board.process.pid)
-    ids = {last for last, _ in found}
-    assert len(ids) == 1, ids  # all of them heard of the same last change
-    assert all(1 <= len(heard) <= SECONDS * 4 * 3 for _, heard in found)  # merged: at most four a second each
-    latest = max(heard[-1] for _, heard in found) - last_written
-    print(f"{CLIENTS} clients, {EVENTS} events a second: the last heard after {latest:.2f} s; {after - before} kB more")
+        page, after = board.get(f"/at/repo/feature/{SLUG}").text, resident_kb(board.process.pid)
+    written = [(int(position), float(then)) for position, then in zip(said[::2], said[1::2], strict=True)]
+    assert len({heard[-1][0] for heard in found}) == 1  # all of them heard of the same last change
+    assert f"{written[-1][0]} entries" in page  # and what they fetch then lacks nothing
+    assert all([*heard] == sorted(heard) for heard in found)
+    assert all(1 <= len(heard) <= SECONDS * 4 * 3 for heard in found)  # merged: at most four a second each
+    took = sorted(delays(written, found))
+    print(
+        f"{CLIENTS} clients, {EVENTS} events a second: all heard after {took[len(took) // 2]:.2f} s (median), ", end=""
+    )
+    print(f"{took[-1]:.2f} s at the worst; {after - before} kB more")
+    assert took[len(took) // 2] < LONGEST_S
     assert after - before < 100_000

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Condition, Thread
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -32,13 +33,15 @@ class Collector(ThreadingHTTPServer):
         scopes = [scope for one in requests for resource in one.resource_spans for scope in resource.scope_spans]
         return [span for scope in scopes for span in scope.spans]
 
-    def metrics(self) -> dict[str, float]:
+    def points(self) -> dict[str, list[Any]]:
         requests = [ExportMetricsServiceRequest.FromString(body) for path, body in self.taken if path == "/v1/metrics"]
         scopes = [scope for one in requests for resource in one.resource_metrics for scope in resource.scope_metrics]
+        assert all(metric.sum.is_monotonic for scope in scopes for metric in scope.metrics)
+        return {metric.name: [*metric.sum.data_points] for scope in scopes for metric in scope.metrics}
+
+    def metrics(self) -> dict[str, float]:
         return {
-            metric.name: sum(point.as_double or point.as_int for point in metric.sum.data_points)
-            for scope in scopes
-            for metric in scope.metrics
+            name: sum(point.as_double or point.as_int for point in points) for name, points in self.points().items()
         }
 
 
@@ -94,9 +97,12 @@ def test_spans_and_measures_come_from_the_record_with_the_same_ids_each_time(
     assert collector.metrics()["phasegate.gate.outcomes"] == 5
     whole = b"".join(body for _, body in collector.taken)
     assert (SLUG.encode() in whole, DESCRIPTION.encode() in whole, b"<prompt>" in whole) == (True, False, False)
+    begun = {point.start_time_unix_nano for points in collector.points().values() for point in points}
+    assert 0 < min(begun) <= root.start_time_unix_nano
     collector.taken.clear()
     run.run("otel", "export", "--endpoint", collector.address, "--feature", SLUG)
     assert {span.span_id for span in collector.spans()} == first.keys()
+    assert {point.start_time_unix_nano for points in collector.points().values() for point in points} == begun
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     nobody = run.run("otel", "export", "--endpoint", "http://127.0.0.1:1")
     assert (nobody.returncode, "the collector did not take it" in nobody.stderr) == (3, True)
@@ -123,5 +129,6 @@ def test_a_follower_sends_what_comes_each_span_once_until_it_is_interrupted(
         follower.send_signal(signal.SIGINT)
         said = follower.communicate(timeout=60)[0]
     assert (follower.returncode, "Traceback" in said) == (130, False)
+    assert collector.metrics()["phasegate.waiting_for_person.duration"] > 0  # from the last gate to the merge
     ids = [span.span_id for span in collector.spans()]
     assert len(ids) == len({*ids})

@@ -48,6 +48,10 @@ def asked_now(run: FeatureRun) -> dict[str, object]:
 
 @pytest.mark.demand("X2.d")
 def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_work(run: FeatureRun) -> None:
+    keeps = ["sh", "-c", f"cat >> {run.folder}/told; echo >> {run.folder}/told"]
+    with (run.root / "phasegate.toml").open("a") as settings:
+        settings.write(f"[notify]\ncommand = {json.dumps(keeps)}\n")
+    run.git("commit", "-qam", "Tell me")
     run.play(asks("bye.py", "--option", "bye", "--option", "so long", package="WP01"), *SCENARIO)
     assert run.run("run", TYPE, DESCRIPTION, "--detach").returncode == 0
     one = asked_now(run)
@@ -69,6 +73,9 @@ def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_wor
         kinds = [event.kind for event in reader.events(SLUG) if event.kind in (ASKED, ANSWERED)]
         (answered,) = [event for event in reader.events(SLUG) if event.kind == ANSWERED]
     assert kinds == [ASKED, ANSWERED]
+    told = json.loads((run.folder / "told").read_text().splitlines()[0])
+    assert (told["package"], told["outcome"], told["reason"]) == ("WP01", "an agent asks", WHICH)
+    assert told["command"] == f'phasegate answer {one["question"]} "..." --feature {SLUG}'
     assert json.loads(answered.payload)["by"] == {"person": "Test", "door": "board"}
 
 

@@ -45,6 +45,7 @@ class _Told(msgspec.Struct, frozen=True):
     seq: int  # of the event that was told
     type: str
     work: str = ""
+    question: str = ""  # the id of what an agent asks: several may be asked between two events
 
 
 def tell_about_feature(project: Project, store: Store, feature: Feature) -> None:
@@ -74,7 +75,15 @@ def tell_about_failure(project: Project, store: Store, slug: str, error: Phasega
         _tell(project, store, slug, "", (NEEDED, "the run has failed", error.message, command))
 
 
-def _tell(project: Project, store: Store, slug: str, work: str, what: tuple[str, str, str, str]) -> None:
+def tell_about_question(project: Project, store: Store, slug: str, work: str, id_: str, text: str) -> None:
+    """An agent asks, and waits only so long."""
+    command = f'phasegate answer {id_} "..." --feature {slug}'
+    _tell(project, store, slug, work, (NEEDED, "an agent asks", text, command), id_)
+
+
+def _tell(
+    project: Project, store: Store, slug: str, work: str, what: tuple[str, str, str, str], question: str = ""
+) -> None:
     """Put it on record, then send it. Nothing that goes wrong here ends a run that went well."""
     if not (project.config.notify.command or project.config.notify.urls):
         return
@@ -82,9 +91,9 @@ def _tell(project: Project, store: Store, slug: str, work: str, what: tuple[str,
 
     type_, outcome, reason, command = what
     try:
-        if (seq := _claimed(project, store, slug, _Told(0, type_, work))) is None:
+        if (seq := _claimed(project, store, slug, _Told(0, type_, work, question))) is None:
             return
-        id_ = f"{store.store_id}-{slug}-{seq}-{type_}"
+        id_ = "-".join(filter(None, (store.store_id, slug, str(seq), type_, question)))
         told = Notification(
             id_, type_, project.now(), project.root.name, slug, work, outcome, _harmless(reason), command
         )

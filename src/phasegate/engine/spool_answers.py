@@ -28,6 +28,7 @@ from phasegate.engine.artifact_files import ArtifactFiles, artifact_lines
 from phasegate.engine.feature_journal import state_of
 from phasegate.engine.kept_artifacts import KeptArtifact, all_versions, keep_artifact
 from phasegate.engine.lent_keys import lent_keys
+from phasegate.engine.notifying import tell_about_question
 from phasegate.engine.package_view import planned_cards
 from phasegate.engine.project import Project, Store
 from phasegate.engine.questions import ask, find_question
@@ -148,6 +149,7 @@ def _question(project: Project, store: Store, feature: str, work: str, job: str,
     work = work if is_package_id(work) else ""  # what is asked in a phase is asked for the feature
     if not request.known:
         id_ = ask(project, store, feature, work, job, request.text, request.options)
+        tell_about_question(project, store, feature, work, id_, request.text)
         return SpoolAnswer(0, f"{id_} {project.config.run.question_wait_s}\n")
     found = find_question(store, request.known, feature)
     if found.work != work:

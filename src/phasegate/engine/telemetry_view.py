@@ -6,12 +6,18 @@ Names and attributes follow OpenTelemetry's conventions for generative AI and CI
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
+from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.feature_view import Bar, FeatureView, feature_view
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Job
+from phasegate.rules.board import standing_of
+from phasegate.rules.decide import apply
+from phasegate.rules.feature_state import Feature
 
 Attribute = str | int | float | bool
 
@@ -30,7 +36,7 @@ class SpanView(NamedTuple):
 
 
 class MeasureView(NamedTuple):
-    """A sum since the beginning of the record."""
+    """A sum since the beginning of the record; it never goes down."""
 
     name: str
     unit: str
@@ -54,13 +60,38 @@ def measures(reader: Reader) -> Iterator[MeasureView]:
         yield MeasureView("gen_ai.client.operation.duration", "s", seconds, names)
         yield MeasureView("phasegate.cost_usd", "USD", cost_usd, names)
     for row in reader.workflows():
-        for gate in reader.gates(row.feature):
-            told: dict[str, Attribute] = {
-                "phasegate.feature": row.feature,
-                "phasegate.phase": gate.phase,
-                "phasegate.round": gate.round,
-            }
-            yield MeasureView("phasegate.gate.outcomes", "{check}", 1, {**told, "phasegate.outcome": gate.outcome})
+        of_feature: dict[str, Attribute] = {"phasegate.feature": row.feature}
+        outcomes = Counter((gate.phase, gate.outcome) for gate in reader.gates(row.feature))
+        for (phase, outcome), times in outcomes.items():
+            told = {**of_feature, "phasegate.phase": phase, "phasegate.outcome": outcome}
+            yield MeasureView("phasegate.gate.outcomes", "{check}", times, told)
+        yield MeasureView("phasegate.waiting_for_person.duration", "s", _waited_s(reader, row.feature), of_feature)
+
+
+def began(reader: Reader) -> str:
+    """When the record began: where every sum starts, whoever exports it and however often."""
+    return next((one.ts for one in reader.events_since()), "")
+
+
+def _waited_s(reader: Reader, slug: str) -> float:
+    """How long a feature has waited for its person, each time until they decided."""
+    feature: Feature | None = None
+    since, total_s = "", 0.0
+    for one in reader.events(slug):
+        if one.kind != HAPPENED:
+            continue
+        feature = apply(feature, read_happened(one.payload))
+        if since and not _waits(feature):
+            total_s += (datetime.fromisoformat(one.ts) - datetime.fromisoformat(since)).total_seconds()
+        since = (since or one.ts) if _waits(feature) else ""
+    return max(0.0, total_s)
+
+
+def _waits(feature: Feature | None) -> bool:
+    if feature is None or feature.closing:
+        return False
+    workflow = feature.workflow
+    return standing_of(str(workflow.stage), is_last_phase=workflow.is_last_phase, is_held=False) == "waiting"
 
 
 class _FeatureSpans:

@@ -13,7 +13,7 @@ import click
 from phasegate.doors.cli.feature_option import feature_option
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.render import current_folder, json_option, show
-from phasegate.engine.telemetry_view import MeasureView, SpanView, measures, spans
+from phasegate.engine.telemetry_view import MeasureView, SpanView, began, measures, spans
 from phasegate.engine.views import need_reader
 from phasegate.engine.watching import Pulse
 from phasegate.errors import EnvironmentUnavailable
@@ -52,7 +52,7 @@ def export(endpoint: str | None, follow: bool, feature: str | None, as_json: boo
         pulse = Pulse(reader)
         while pulse.moved() or follow:
             new = [span for span in spans(reader, feature) if span.id not in sent]
-            _send(new, [*measures(reader)], endpoint)
+            _send(new, [*measures(reader)], began(reader), endpoint)
             sent |= {span.id for span in new}
             if not follow:
                 break
@@ -61,7 +61,7 @@ def export(endpoint: str | None, follow: bool, feature: str | None, as_json: boo
     show({"spans": len(sent)}, f"exported {len(sent)} spans", as_json)
 
 
-def _send(found: Sequence[SpanView], measured: Sequence[MeasureView], endpoint: str | None) -> None:
+def _send(found: Sequence[SpanView], measured: Sequence[MeasureView], since: str, endpoint: str | None) -> None:
     """Hand everything to the exporters of the SDK, with our own ids and times."""
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -75,7 +75,7 @@ def _send(found: Sequence[SpanView], measured: Sequence[MeasureView], endpoint: 
     if found:
         outcomes.append(OTLPSpanExporter(endpoint=paths[0]).export([_span(one, resource) for one in found]).name)
     if measured:
-        outcomes.append(OTLPMetricExporter(endpoint=paths[1]).export(_metrics(measured, resource)).name)
+        outcomes.append(OTLPMetricExporter(endpoint=paths[1]).export(_metrics(measured, since, resource)).name)
     if any(outcome != "SUCCESS" for outcome in outcomes):
         raise EnvironmentUnavailable("the collector did not take it", "check its address: --endpoint")
 
@@ -103,14 +103,14 @@ def _span(one: SpanView, resource: Resource) -> ReadableSpan:
     )
 
 
-def _metrics(measured: Sequence[MeasureView], resource: Resource) -> MetricsData:
+def _metrics(measured: Sequence[MeasureView], since: str, resource: Resource) -> MetricsData:
     from opentelemetry.sdk.metrics import export as sdk
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    now = time.time_ns()
+    now, begun = time.time_ns(), _nanoseconds(since)
     found = []
     for (name, unit), group in groupby(sorted(measured, key=_kind), key=_kind):
-        points = [sdk.NumberDataPoint(one.attributes, 0, now, one.value) for one in group]
+        points = [sdk.NumberDataPoint(one.attributes, begun, now, one.value) for one in group]
         data = sdk.Sum(points, sdk.AggregationTemporality.CUMULATIVE, is_monotonic=True)
         found.append(sdk.Metric(name, None, unit, data))
     scope = sdk.ScopeMetrics(InstrumentationScope("phasegate"), found, "")
