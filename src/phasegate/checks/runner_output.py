@@ -215,6 +215,14 @@ def _tape(lines: list[str]) -> TestRun | None:
     return _run("tape", counts["pass"], counts["fail"], lines, _TAP_FAILING) if is_told else None
 
 
+def _bun(lines: list[str]) -> TestRun | None:
+    if not _found(lines, r"Ran [0-9]{1,8} tests? across [0-9]{1,8} files?\. \["):
+        return None
+    counts = _by_word(lines, r"\s+(?P<number>[0-9]{1,8}) (?P<word>pass|fail|errors?)$")
+    failed = max(counts["fail"], counts["error"] + counts["errors"])  # a file that cannot be loaded is both
+    return _run("bun test", counts["pass"], failed, lines, r"\(fail\) (.+?)(?: \[[0-9.]+[a-z]+\])?$")
+
+
 def _ava(lines: list[str]) -> TestRun | None:
     counts = _by_word(lines, r"\s*(?P<number>[0-9]{1,8}) (?:tests? (?P<word>passed|failed)|uncaught exceptions?)$")
     failing = r"\s*✘ (?:\[fail\]: )?(.+?)(?: Error thrown.*)?$"
@@ -268,7 +276,7 @@ _READERS: tuple[Reader, ...] = (
         r"\s*# \{ total: [0-9]{1,8}(?:, pass: (?P<passed>[0-9]{1,8}))?(?:, fail: (?P<failed>[0-9]{1,8}))?",
         _TAP_FAILING,
     ),
-    *(_ava, _uvu),
+    *(_bun, _ava, _uvu),
     _numbered(
         "ctest",
         r"[0-9]{1,3}% tests passed, (?P<failed>[0-9]{1,8}) tests? failed out of (?P<total>[0-9]{1,8})$",

@@ -34,6 +34,7 @@ RUNS = [
     ("node-spec-failing", TestRun("node --test", 1, 1, ("fails",))),
     ("tape-passing", TestRun("tape", 2, 0)),
     ("tape-failing", TestRun("tape", 1, 1, ("one and one",))),
+    ("bun-failing", TestRun("bun test", 1, 1, ("outer > bad",))),
     ("ctest-failing", TestRun("ctest", 1, 1, ("bad",))),
 ]
 
