@@ -44,25 +44,18 @@ def _carries(pid: int, tag: str) -> bool:
 
 
 def _end_if_tagged(pid: int, tag: str) -> bool:
-    if sys.platform != "linux":
-        return False
     try:
         pinned = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        return _carries(pid, tag) and _kill(pinned)  # looked at again: now the number cannot change hands
-    finally:
-        os.close(pinned)
-
-
-def _kill(pinned: int) -> bool:
-    if sys.platform != "linux":
-        return False
-    try:
+        if not _carries(pid, tag):  # looked at again: now the number cannot change hands
+            return False
         signal.pidfd_send_signal(pinned, signal.SIGKILL)
     except OSError:
         return False
+    finally:
+        os.close(pinned)
     return True
 
 

@@ -35,7 +35,7 @@ class Reader:
 
     def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
         self._connection = connection
-        self._location = location
+        self.location = location  # the repository that this is the record of
         self.store_id = str(connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()[0])
         if slug_problem(self.store_id):  # it becomes part of a path
             raise damaged(location.store, "its id was changed")
@@ -45,11 +45,6 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
-
-    @property
-    def location(self) -> Location:
-        """The repository that this is the record of."""
-        return self._location
 
     def seq(self, feature: str) -> int:
         """The number of a feature's last event; 0 if it has none."""
@@ -61,8 +56,8 @@ class Reader:
         from phasegate.rules.chain import Head, origin
 
         for position, digest in self._query("SELECT position, hash FROM event ORDER BY position DESC LIMIT 1"):
-            return Head(position, digest, str(self._location.store))
-        return Head(0, origin(self.store_id), str(self._location.store))
+            return Head(position, digest, str(self.location.store))
+        return Head(0, origin(self.store_id), str(self.location.store))
 
     def features(self) -> list[str]:
         """The features that have events, the one with the newest event first."""
@@ -214,4 +209,4 @@ class Reader:
         try:
             yield
         except sqlite3.Error as error:
-            raise explain(self._location.store, error) from error
+            raise explain(self.location.store, error) from error

@@ -53,7 +53,7 @@ class Store(Reader):
             require_slug(feature)
         rows = [row_of(feature, event.kind, event.payload) for event in events]
         make_durable()  # a step may rest on what git has written
-        with self._mutex, repository_lock(self._location.locks, "journal"), self._explained():
+        with self._mutex, repository_lock(self.location.locks, "journal"), self._explained():
             self._append(feature, expected_seq, ts, events, rows)
         return expected_seq + len(events)
 
@@ -87,18 +87,18 @@ class Store(Reader):
     def _checked_head(self) -> Head:
         """The end of the chain, if it is where the heads outside say that it must be."""
         try:
-            there = self._location.store.stat()
+            there = self.location.store.stat()
         except FileNotFoundError as error:
             raise StateConflict(
-                f"the store {self._location.store} was removed while it was in use",
+                f"the store {self.location.store} was removed while it was in use",
                 "put back .phasegate, then run again",
             ) from error
         if not os.path.samestat(self._opened, there):
-            raise damaged(self._location.store, "it was replaced while it was in use")
+            raise damaged(self.location.store, "it was replaced while it was in use")
         head = self.head()
         if not any(kept[:2] == head[:2] for kept in self.heads.ends()):
             raise damaged(
-                self._location.store,
+                self.location.store,
                 f"it ends at entry {head.entries}, which is not the head kept in {self.heads.path}; "
                 "it was changed, or replaced by another copy",
             )
@@ -118,19 +118,19 @@ class Store(Reader):
 
         What somebody else has put there is not overwritten unseen, but where its loss is on record (`adopting`).
         """
-        with self._mutex, repository_lock(self._location.locks, "journal"):
+        with self._mutex, repository_lock(self.location.locks, "journal"):
             head = self._checked_head()
-            if not adopting and self._settle_anchor(read_anchor(self._location.git_dir)):
+            if not adopting and self._settle_anchor(read_anchor(self.location.git_dir)):
                 raise StateConflict(
                     f"{REF} was removed or moved back by somebody else while it was in use",
                     "what was recorded is safe: the next command puts it on record and goes on",
                 )
-            write_anchor(self._location.git_dir, Anchor(self.store_id, head.entries, head.hash))
+            write_anchor(self.location.git_dir, Anchor(self.store_id, head.entries, head.hash))
             self.heads.anchored(head)
 
     def settle(self, ts: str) -> None:
         """Compare the store with the heads outside; begin heads anew that are gone, and put that on record."""
-        anchor = read_anchor(self._location.git_dir)
+        anchor = read_anchor(self.location.git_dir)
         self._check_identity(anchor)
         lost = self._settle_heads() + self._settle_anchor(anchor)
         if lost:
@@ -139,7 +139,7 @@ class Store(Reader):
             self.anchor(adopting=True)
 
     def _settle_heads(self) -> list[str]:
-        with self._mutex, repository_lock(self._location.locks, "journal"):
+        with self._mutex, repository_lock(self.location.locks, "journal"):
             kept = self.heads.read()
             if kept is None:
                 self.heads.begin(self.head(), adopted=True)
@@ -151,14 +151,14 @@ class Store(Reader):
 
     def _check_identity(self, anchor: Anchor | None) -> None:
         if anchor and anchor.store != self.store_id:
-            raise damaged(self._location.store, f"it is not the store of this repository, which {REF} names")
+            raise damaged(self.location.store, f"it is not the store of this repository, which {REF} names")
 
     def _settle_anchor(self, anchor: Anchor | None) -> list[str]:
         if anchor is None:
             return [REF]
         self._check_identity(anchor)
         if self.hash_at(anchor.count) != anchor.hash:
-            raise damaged(self._location.store, f"entry {anchor.count} is not the one that {REF} names")
+            raise damaged(self.location.store, f"entry {anchor.count} is not the one that {REF} names")
         kept = self.heads.read()
         return [REF] if kept and kept.anchored and kept.anchored.entries > anchor.count else []
 
