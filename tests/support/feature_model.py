@@ -37,6 +37,7 @@ from phasegate.rules.feature_events import (
     Reported,
     Resolved,
     Retried,
+    SentBack,
     Started,
     Strayed,
     WentBack,
@@ -228,7 +229,7 @@ def outcomes(feature: Feature) -> Iterator[Happened]:  # noqa: C901 - one case a
             case Step.COMPLETE:
                 yield from (CompletionAsked(), CompletionAsked(by_pull_request=True))
             case Step.MERGE:
-                yield from (Merged("c"), NotMerged("dirty"))
+                yield from (Merged("c"), NotMerged("dirty"), SentBack("red", "test failed"))
             case Step.PUBLISH:
                 yield from (PullOpened(1, "url", "c"), NotMerged("refused"))
             case Step.AWAIT:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from phasegate.checks.evidence import Evidence
 from phasegate.checks.excerpt import listed
 from phasegate.config.settings import MOST_ATTEMPTS, CommitHooks
 from phasegate.engine.briefing import CHANGELOG
@@ -13,9 +12,10 @@ from phasegate.engine.job_notes import JobNotes
 from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.phase_checks import check_merge
 from phasegate.engine.project import Project
-from phasegate.engine.validation import describe, failures_of
+from phasegate.engine.red_merge import send_back
+from phasegate.engine.validation import describe
 from phasegate.engine.workplace import review_room
-from phasegate.rules.feature_events import Completed, Merged, NotMerged
+from phasegate.rules.feature_events import Completed, Merged, NotMerged, SentBack
 from phasegate.rules.feature_state import Feature
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
 from phasegate.workspace.checkout_lifecycle import Unsaved, drop_branch, remove_checkout
@@ -38,7 +38,7 @@ _UNSIGNED = "unlock the key, or fix gpg.format, user.signingkey and gpg.program,
 MOST_AGENTS = 64
 
 
-def merge_feature(project: Project, feature: Feature, notes: JobNotes) -> Merged | NotMerged:
+def merge_feature(project: Project, feature: Feature, notes: JobNotes) -> Merged | NotMerged | SentBack:
     """Merge a feature's branch into its base: tested as merged, by compare and swap, over nobody's commits.
 
     Only the archive may have come after the commit that the last reviewer saw.
@@ -57,7 +57,9 @@ def merge_feature(project: Project, feature: Feature, notes: JobNotes) -> Merged
     return NotMerged(f"{base} keeps moving", "resolve when it is quiet: the merge is tried again")
 
 
-def _try_to_merge(branch: Branch, base: str, title: str, judged: str, notes: JobNotes) -> Merged | NotMerged | None:
+def _try_to_merge(
+    branch: Branch, base: str, title: str, judged: str, notes: JobNotes
+) -> Merged | NotMerged | SentBack | None:
     project, repository = branch.project, branch.project.repository
     message = f"{title}\n\nMerge {branch.name} into {base}.\n"
     made = prepare_merge(repository, branch.name, base, message, project.signature())
@@ -74,7 +76,7 @@ def _try_to_merge(branch: Branch, base: str, title: str, judged: str, notes: Job
     evidence = check_merge(project, branch.slug, made.expected, made.commit)
     notes.checks(evidence, made.commit, project.papers.put(describe(evidence).encode()))
     if evidence.failures:
-        return NotMerged(_failed(branch, base, evidence), f"fix {branch.name}, then resolve")
+        return send_back(branch, base, made.expected, made.source, made.tree, evidence)
     made_so = signed(repository, made, message, project.signature())
     if isinstance(made_so, Unsigned):
         return NotMerged(
@@ -96,10 +98,6 @@ def _try_to_merge(branch: Branch, base: str, title: str, judged: str, notes: Job
 
 def _by_hand(branch: Branch, base: str) -> str:
     return f"merge {base} into {branch.name} and solve it there, then resolve: the merge is tried again"
-
-
-def _failed(branch: Branch, base: str, evidence: Evidence) -> str:
-    return f"the checks fail on {branch.name} merged into {base}:\n" + "\n".join(failures_of(evidence))
 
 
 def works_of(feature: Feature) -> tuple[str, ...]:

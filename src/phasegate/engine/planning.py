@@ -99,14 +99,23 @@ class Plans(NamedTuple):
     @property
     def _mend_title(self) -> str:
         name = "asked_title" if self._is_asked_for else "mend_title"
-        number = len(self.feature.remarks) if self.feature.closing else self.feature.workflow.round - 1
+        feature = self.feature
+        closing = len(feature.packages) if self._is_sent_back else len(feature.remarks)
+        number = closing if feature.closing else feature.workflow.round - 1
         return f"{note(name, GATE=self._judge)} ({number})"
 
     @property
     def _judge(self) -> str:
         """Whose findings they are."""
         pull = self.feature.pull
+        if self._is_sent_back:
+            return f"merge into {self.feature.base}"
         return f"pull request {pull.number}" if self.feature.closing and pull else gate_name(self.feature.phase.key)
+
+    @property
+    def _is_sent_back(self) -> bool:
+        """Whether it was not a person at the forge who found something, but the tests of the merged tree."""
+        return self.feature.closing and self.feature.sent_back and not self.feature.unanswered
 
     @property
     def _is_asked_for(self) -> bool:

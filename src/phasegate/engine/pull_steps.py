@@ -16,11 +16,11 @@ from phasegate.engine.packages import planned_in
 from phasegate.engine.phase_checks import check_merge
 from phasegate.engine.project import Project
 from phasegate.engine.pull_publishing import ForgeStop, Publisher, title_of
+from phasegate.engine.red_merge import send_back
 from phasegate.engine.steps import Did, Known
-from phasegate.engine.validation import failures_of
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.forge.port import MergeOutcome
-from phasegate.rules.feature_events import Happened, Merged, NotMerged, PullOpened, Remarked
+from phasegate.rules.feature_events import Happened, Merged, NotMerged, PullOpened, Remarked, SentBack
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.package_events import RemarkTaken
 from phasegate.rules.pull_request import (
@@ -84,7 +84,7 @@ class PullSteps:
             "look at what changed there, and resolve if it is to be published",
         )
 
-    def _untested(self, head: str) -> NotMerged | None:
+    def _untested(self, head: str) -> NotMerged | SentBack | None:
         """The tests must pass on the branch merged into its base as the forge has it."""
         base, repository = self._feature.base, self._project.repository
         tip = fetch_branch(repository, self._at.remote, base)
@@ -100,11 +100,8 @@ class PullSteps:
         evidence = check_merge(self._project, self._branch.slug, tip, commit)
         if not evidence.failures:
             return None
-        found = "\n".join(failures_of(evidence))
-        return NotMerged(
-            f"the checks fail on {self._branch.name} merged into {base}:\n{found}",
-            f"fix {self._branch.name}, then resolve",
-        )
+        gone = NotMerged(f"{self._branch.name} was moved meanwhile", "see who moved it, then resolve")
+        return send_back(self._branch, base, tip, head, merged.tree, evidence) or gone
 
     def _body(self) -> str:
         feature, spent = self._feature, self._known.spent

@@ -140,7 +140,9 @@ def _gone_back(feature: Feature, why: str, left: int) -> Feature:
     done = {name: state for name, state in feature.packages.items() if is_kept and state is State.DONE}
     needs = {name: waits for name, waits in feature.needs.items() if name in done}
     archived = feature.archive_round if feature.closing else feature.archive_round - 1
-    empty = changed(feature, packages=done, needs=needs, blocked={}, findings="", remediation="", closing=False)
+    empty = changed(
+        feature, packages=done, needs=needs, blocked={}, findings="", remediation="", closing=False, sent_back=False
+    )
     empty = changed(empty, written="", failed_as="")
     begun = _begun(told(changed(empty, archive_round=archived + 1, archive_rounds_before=archived), why, left))
     is_more_work = begun.phase.work is Work.PACKAGES and bool(done)
@@ -152,7 +154,9 @@ def _resolved(feature: Feature, how: str) -> Feature:
     again = {name: State.PLANNED if state is State.BLOCKED else state for name, state in feature.packages.items()}
     has_passed = feature.workflow.stage is Stage.GATE_PASSED
     spoken = told(feature, how, feature.workflow.index + has_passed)
-    freed = fresh(changed(spoken, packages=again, blocked={}, remediation="", written="", failed_as=""))
+    freed = fresh(
+        changed(spoken, packages=again, blocked={}, remediation="", written="", failed_as="", sent_back=False)
+    )
     if feature.workflow.stage is Stage.GATE_PASSED:  # it passed before: nothing of the phase is due again
         if feature.todo[:1] == (Step.MERGE,):  # whatever is on the branch now, a person has seen to it
             return changed(freed, judged="")

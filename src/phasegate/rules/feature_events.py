@@ -176,6 +176,14 @@ class NotMerged(FeatureEvent, frozen=True, tag="not-merged"):
     remediation: str = ""
 
 
+class SentBack(FeatureEvent, frozen=True, tag="sent-back"):
+    """The work is right by itself and wrong on top of what was merged before it: the branch has that now."""
+
+    reason: str
+    findings: str
+    remediation: str = ""
+
+
 class PullOpened(FeatureEvent, frozen=True, tag="pull-opened"):
     """The work is at the forge, and a pull request shows it: opened now, or brought up to date."""
 
@@ -217,6 +225,7 @@ Happened = (
     | CompletionAsked
     | Merged
     | NotMerged
+    | SentBack
     | PullOpened
     | Remarked
     | Completed

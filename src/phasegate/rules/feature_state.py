@@ -94,6 +94,7 @@ class Feature(msgspec.Struct, frozen=True):
     said_at: int = 0  # the phase that has to pass, by its position
     remediation: str = ""
     merged: str = ""  # the commit of the base that holds the work
+    sent_back: bool = False  # from its merge, since a person last had a say
     pull: PullOpened | None = None
     remarks: tuple[RemarkTaken, ...] = ()  # all that were taken up, the ones without an answer last
     unanswered: int = 0  # how many of them

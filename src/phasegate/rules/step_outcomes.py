@@ -68,6 +68,8 @@ def outcome(feature: Feature, event: events.Happened) -> Feature | None:  # noqa
             return _done(changed(feature, merged=commit))
         case events.NotMerged(reason, remediation) if due in (Step.MERGE, Step.PUBLISH, Step.AWAIT):
             return _stopped(feature, reason, remediation)
+        case events.SentBack() if due in (Step.MERGE, Step.PUBLISH):
+            return _after_sent_back(feature, event)
         case events.PullOpened(_, url, head) if due is Step.PUBLISH:
             return _done(changed(_noted(feature, url + AT_A_FORGE), pull=event, judged=head, unanswered=0))
         case events.Remarked() if due is Step.AWAIT:
@@ -221,6 +223,14 @@ def _after_remarks(feature: Feature, event: events.Remarked) -> Feature:
     if not feature.can_mend:
         return changed(_stopped(taken, f"remarks at the pull request:\n{findings}", _NO_PACKAGES), todo=AT_FORGE)
     return changed(taken, todo=(*MENDING, *AT_FORGE), judged="")
+
+
+def _after_sent_back(feature: Feature, event: events.SentBack) -> Feature:
+    """The failing tests are the findings of one more package, once; the second time they are a person's."""
+    if feature.sent_back or not feature.can_mend:
+        return _stopped(feature, f"{event.reason}:\n{event.findings}", event.remediation)
+    findings = f"{event.reason}:\n{event.findings}"
+    return changed(feature, sent_back=True, findings=findings, judged="", todo=(*MENDING, *feature.todo))
 
 
 def judged(feature: Feature, event: events.GateChecked) -> GateResult:

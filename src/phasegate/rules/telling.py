@@ -97,6 +97,8 @@ def _line(before: Feature | None, event: events.Happened, after: Feature) -> str
             return f"{url} is at {head[:12]}"
         case events.Remarked(remarks):
             return f"{phase}: {len(remarks)} remarks at the pull request: {_short(remarks[0].finding)}"
+        case events.SentBack(reason, findings):
+            return f"sent back: {_short(f'{reason}: {findings}')}"
         case events.NotMerged(reason):
             return f"not merged: {_short(reason)}"
         case events.Resolved(how):

@@ -41,6 +41,12 @@ def blobs_of(repository: Repository, commit: str, *, links: bool = True) -> dict
     return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}
 
 
+def merged_since(repository: Repository, branch: str, tip: str) -> list[str]:
+    """The subjects of what came to a base since a branch left it, the last first; a merge counts as one."""
+    shown = git(repository.place(), "log", "-z", "--first-parent", "--format=%s", f"{branch}..{tip}").stdout
+    return [one for one in shown.decode(errors="replace").split("\0") if one.strip()]
+
+
 def paths_changed(repository: Repository, commits: Sequence[str]) -> dict[str, set[str]]:
     """The paths that each commit changed; a merge only those in which it differs from all that it merged."""
     asked = "".join(f"{commit}\n" for commit in commits).encode()

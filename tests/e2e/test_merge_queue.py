@@ -1,0 +1,66 @@
+"""Features that are ready merge one after the other, each tested on top of the one before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phasegate.rules.feature_events import SentBack
+from phasegate.rules.lifecycle import Stage
+from phasegate.rules.workflow import WORKFLOWS
+from support.feature_project import DESCRIPTION, SLUG, builds, file, make_feature_project, smooth
+
+# What the second feature asks of everybody: it passes where nobody says bye.
+POLITE = """\
+import pathlib
+import unittest
+
+
+class Polite(unittest.TestCase):
+    def test_who_says_bye_is_polite(self):
+        bye = pathlib.Path("bye.py")
+        self.assertTrue(not bye.exists() or "# politely" in bye.read_text(), "bye.py is not polite")
+"""
+SECOND = "002-ask-for-manners"
+ASKS = (builds("WP01", file("test_polite.py", POLITE)), builds("WP02", file("manners.md", "Be polite.\\n")))
+MANNERS = builds("WP03", {"run": ["sh", "-c", 'grep -q "not polite" WP03.md && echo "# politely" >> bye.py']})
+
+
+@pytest.mark.demand("X7.j")
+def test_the_offender_of_a_red_combination_is_named_sent_back_and_merged_when_it_is_right(tmp_path: Path) -> None:
+    made = make_feature_project(tmp_path)
+    phases = WORKFLOWS["quick"]
+    made.play(MANNERS, *smooth(phases))
+    assert made.call("run", "quick", DESCRIPTION).code == 0
+    tasks = [{**one, "steps": _of_second(one["steps"])} for one in smooth(phases)]
+    made.play(*ASKS, *tasks)
+    second = made.call("run", "quick", "Ask for manners", "--merge")
+    assert second.code == 0, second.stderr
+    assert made.feature(SECOND).workflow.stage is Stage.COMPLETED, "the other one goes on"
+    made.play(MANNERS, *smooth(phases))
+    first = made.call("run", "--merge", "--feature", SLUG)
+    assert first.code == 0, first.stderr
+    (sent,) = [event for event in made.happened() if isinstance(event, SentBack)]
+    assert SECOND in sent.reason
+    assert "bye.py is not polite" in sent.findings
+    assert made.packages()["WP03"].state == "DONE"
+    assert "# politely" in made.show("main", "bye.py")
+    assert "test_polite.py" in made.files_of("main")
+    assert made.audit_problems() == []
+
+
+def _of_second(steps: object) -> object:
+    """The second feature plans another file than the first one."""
+    assert isinstance(steps, list)
+    return [
+        {
+            **step,
+            "content": str(step["content"])
+            .replace("bye.py, test_bye.py", "test_polite.py")
+            .replace("docs.md", "manners.md"),
+        }
+        if "content" in step
+        else step
+        for step in steps
+    ]
