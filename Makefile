@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-fast test-bare test-long test-agents test-board test-fleet test-forges test-repos check audit format dist bench bench-peers lock traceability clean
+.PHONY: help demo test test-fast test-bare test-long test-agents test-board pictures test-fleet test-forges test-repos check audit format dist bench bench-peers lock traceability clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -58,7 +58,11 @@ test-fleet: $(VENV)/.dev ## the record in a real S3 server; installs it
 	@$(BIN)/python tools/fleet_tests.py -q
 
 test-board: $(VENV)/.dev ## the board in a real Chromium; PICTURES=DIR: keep pictures of every page
-	@$(BIN)/python tools/board_tests.py -q
+	@$(BIN)/python tools/board_tests.py -q $(BOARD)
+
+pictures: $(VENV)/.dev ## make the pictures in the docs anew, by the test of the board
+	@PICTURES=$(VENV)/pictures $(BIN)/python tools/board_tests.py -q -k every_page
+	@for picture in docs/how-to/pictures/*.png; do cp $(VENV)/pictures/$$(basename $$picture) $$picture; done
 
 test-forges: $(VENV)/.dev ## requests to the forges against what they publish of their interfaces
 	@$(BIN)/python tools/forge_tests.py -q

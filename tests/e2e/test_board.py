@@ -15,6 +15,7 @@ from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.project import opened_store
 from phasegate.rules.feature_events import Cancelled, Escalated
 from support.board_client import BoardClient
+from support.dispatch_project import make_project
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 from support.git_project import make_repository
 from support.markup_payloads import PAYLOADS, Markup
@@ -227,3 +228,19 @@ def test_without_the_extra_it_says_what_to_install(run: FeatureRun) -> None:
     code += "from phasegate.__main__ import main\nsys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code], cwd=run.root, capture_output=True, text=True, timeout=60)
     assert (done.returncode, "phasegate[board]" in done.stderr) == (3, True)
+
+
+@pytest.mark.demand("X2.b")
+def test_a_package_that_was_dispatched_by_hand_and_is_blocked_waits_on_the_decisions_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    project = make_project(tmp_path)
+    project.play({"phase": "implement", "steps": [{"print": "BLOCKER: which <b>greeting</b>?"}]})
+    with BoardClient(project.root) as board:
+        assert "Nothing waits for you" in board.get("/decisions").text
+        assert project.command("dispatch", "WP01").code == 1
+        page = board.get("/decisions").text
+    assert "which &lt;b&gt;greeting&lt;/b&gt;?" in page
+    assert "phasegate dispatch WP01 --feature 001-user-login" in page
+    assert '<span class="count">1</span>' in page

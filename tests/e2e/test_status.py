@@ -15,6 +15,7 @@ from phasegate.record.location import Location
 from phasegate.record.row_events import gate_judged, job_ended, package_changed, workflow_changed
 from phasegate.record.rows import Gate, Job, Package, Workflow
 from phasegate.rules.workflow import WORKFLOWS
+from support.dispatch_project import make_project, package
 from support.record import FEATURE, TS, make_repository, open_record
 
 ACTIVE = {
@@ -228,6 +229,22 @@ def test_another_feature_can_be_chosen(location: Location) -> None:
     assert "\n002-b\nPLANNED" in status(location.root, "--feature", "002-b").stdout
     done = status(location.root, "--feature", "003-c")
     assert (done.returncode, f"known are: {FEATURE}, 002-b" in done.stderr) == (2, True)
+
+
+@pytest.mark.demand("X2.g")
+def test_a_terminal_shows_the_rail_and_the_graph_and_a_pipe_what_it_always_showed(
+    location: Location, tmp_path: Path
+) -> None:
+    begin(location)
+    shown = on_terminal(location.root, NO_COLOR="1")
+    assert ("  ● Phase 01" in shown, "[x]" in shown) == (True, False)
+    assert "\x1b[32m●\x1b[0m" in on_terminal(location.root)
+    assert "[x]" in on_terminal(location.root, PYTHONIOENCODING="ascii")  # where it could not be drawn
+    assert "[x]" in status(location.root).stdout
+    plan = {"WP01": package(), "WP02": package("WP02", ("b.ts",), dependencies=["WP01"])}
+    project = make_project(tmp_path / "planned", plan)
+    assert "○ WP01 ─▶ ○ WP02" in on_terminal(project.root, NO_COLOR="1")
+    assert "─▶" not in status(project.root).stdout
 
 
 def test_a_terminal_shows_colours_unless_the_person_wants_none(location: Location) -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 
 from phasegate.doors.hook import write_out
-from phasegate.engine.status_text import StatusPage, overview_text
+from phasegate.engine.status_text import StatusPage, drawn, overview_text
 from phasegate.engine.views import open_reader, overview
 from phasegate.rules.plain_json import as_data
 
@@ -26,8 +26,9 @@ def answer(arguments: list[str]) -> int | None:
         return None
     try:
         folder = os.getcwd()
-        found = overview(open_reader(folder), folder)
-        text = as_json(found) if "--json" in arguments else overview_text(found, page("--all" in arguments))
+        reader = open_reader(folder)
+        found, shown = overview(reader, folder), page("--all" in arguments)
+        text = as_json(found) if "--json" in arguments else overview_text(drawn(found, reader, shown), shown)
     except Exception:
         return None
     return write_out(text)
@@ -42,7 +43,9 @@ def as_json(view: object) -> str:
 
 def page(everything: bool) -> StatusPage:
     """On a terminal as much as a person takes in; into a file or a pipe all of it."""
-    return StatusPage(_width(), everything or sys.stdout is None or not sys.stdout.isatty(), _style())
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    has_drawing = is_terminal and os.environ.get("TERM") != "dumb" and "utf" in (sys.stdout.encoding or "").lower()
+    return StatusPage(_width(), everything or not is_terminal, _style(), has_drawing)
 
 
 def _width() -> int:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from phasegate.rules.board import blocker_lines, board_lines, whereabouts, worker_line, workflow_lines
+from phasegate.rules.board import (
+    blocker_lines,
+    board_lines,
+    graph_line,
+    whereabouts,
+    worker_line,
+    workflow_lines,
+)
 from phasegate.rules.spending import in_words as spent_in_words
 from phasegate.rules.task_progress import in_words, summed_up
 from phasegate.rules.visible_text import visible
@@ -13,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from phasegate.engine.views import Decision, Overview, PackageCard
+    from phasegate.engine.views import Decision, Overview, PackageCard, Reader
     from phasegate.rules.board import FeatureCard, Style
     from phasegate.rules.spending import Spent
 
@@ -35,6 +42,17 @@ class StatusPage(NamedTuple):
     width: int = 100
     is_long: bool = True  # all of it; else as much as a person takes in at a terminal
     style: Style = _plainly
+    is_drawn: bool = False  # with the rail and the graph: a terminal that has the characters for it
+
+
+def drawn(found: Overview, reader: Reader | None, page: StatusPage) -> Overview:
+    """With what each package waits for, where that is drawn: plans are not read for anybody else."""
+    if not page.is_drawn or reader is None or not found.features:
+        return found
+    from phasegate.engine.package_view import planned_cards
+
+    first, *further = found.features
+    return found._replace(features=(first._replace(packages=planned_cards(reader, first.feature)), *further))
 
 
 def overview_text(found: Overview, page: StatusPage = StatusPage(), *, chosen: bool = False) -> str:  # noqa: B008 - frozen
@@ -94,7 +112,10 @@ def _lines(found: Overview, others: Sequence[FeatureCard], page: StatusPage) -> 
     style, workflow = page.style, found.workflow
     if workflow:
         beside = [_other_line(card) for card in others if card.standing in _ALSO]
-        yield from (*workflow_lines(workflow, style, _naming(workflow.feature, found.others)), *beside)
+        yield from (
+            *workflow_lines(workflow, style, _naming(workflow.feature, found.others), is_drawn=page.is_drawn),
+            *beside,
+        )
     else:
         yield from (_IDLE, *map(_ended_line, others[:1]))
     if not found.features:
@@ -121,8 +142,18 @@ def _naming(feature: str, others: Sequence[object]) -> str:
 def _board(rows: list[PackageCard], page: StatusPage, in_workflow: bool, naming: str) -> Iterator[str]:
     """On a terminal as much as a person takes in; into a file or a pipe all of it."""
     yield from board_lines(rows, page.width, len(rows) if page.is_long else _MOST_SHOWN, page.style)
+    if graph := _graph(rows, page) if page.is_drawn else "":
+        yield from ("", graph)
     blockers = [*blocker_lines(rows, len(rows) if page.is_long else _MOST_BLOCKERS, in_workflow, page.style, naming)]
     yield from ["", *blockers] if blockers else []
+
+
+def _graph(rows: list[PackageCard], page: StatusPage) -> str:
+    from phasegate.rules.dependencies import waves
+
+    by_id = {row.id: row for row in rows}
+    waits_for = {row.id: [one for one in row.waits_for or () if one in by_id] for row in rows}
+    return graph_line([[by_id[name] for name in wave] for wave in waves(waits_for)], page.width, page.style)
 
 
 def _plain(row: PackageCard) -> PackageCard:

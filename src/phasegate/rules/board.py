@@ -156,7 +156,7 @@ def next_commands(stage: str, *, is_last_phase: bool, is_published: bool = False
     return (", and " if stage == "blocked" else ", or ").join(f"phasegate {verb}{naming}" for verb in verbs)
 
 
-def workflow_lines(workflow: FeatureCard, style: Style, naming: str = "") -> Iterator[str]:
+def workflow_lines(workflow: FeatureCard, style: Style, naming: str = "", *, is_drawn: bool = False) -> Iterator[str]:
     """The workflow: what it is about, where it stands, each phase with its gate, and what comes next."""
     where = f" {workflow.feature}" if workflow.feature else ""
     again = f", round {workflow.round}" if workflow.round > 1 else ""
@@ -166,11 +166,37 @@ def workflow_lines(workflow: FeatureCard, style: Style, naming: str = "") -> Ite
         yield f"  {visible(workflow.description)}"
     width = max(len(phase.name) for phase in workflow.phases)
     for phase in workflow.phases:
-        mark = {"completed": "x", "in_progress": ">", "pending": " "}[phase.status]
-        yield f"  [{mark}] {phase.name:<{width}}  {_judged(phase, workflow, style)}".rstrip()
+        mark = _mark(phase, workflow, style) if is_drawn else f"[{_MARKS[phase.status]}]"
+        yield f"  {mark} {phase.name:<{width}}  {_judged(phase, workflow, style)}".rstrip()
     if ended := whereabouts(workflow.type, workflow.stage, workflow.base, workflow.merged):
         yield f"  {ended}"
     yield from _what_next(workflow, naming)
+
+
+_MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
+_DOTS = {"completed": ("●", "green"), "in_progress": ("◉", "yellow"), "pending": ("○", "plain")}
+
+
+def _mark(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
+    """A phase on the rail."""
+    dot, colour = _DOTS[phase.status]
+    stands_still = phase.status == "in_progress" and workflow.stage in ("blocked", "gate-failed")
+    return style(dot, "red" if stands_still else colour)
+
+
+def graph_line(waves: Sequence[Sequence[Row]], width: int, style: Style) -> str:
+    """Which packages come after which, from left to right; nothing where that does not fit, or nobody waits."""
+    words = [[f"{_STATES.get(row.state, '○')} {row.id}" for row in wave] for wave in waves]
+    if len(waves) < 2 or cells(" ─▶ ".join("  ".join(wave) for wave in words)) > width:
+        return ""
+    coloured = (
+        "  ".join(style(word, _COLOURS.get(row.state, "plain")) for word, row in zip(found, wave, strict=True))
+        for found, wave in zip(words, waves, strict=True)
+    )
+    return " ─▶ ".join(coloured)
+
+
+_STATES = {"DONE": "●", "DOING": "◉", "FOR_REVIEW": "◉", "BLOCKED": "✗"}
 
 
 def whereabouts(type_: str, stage: str, base: str, merged: str) -> str:

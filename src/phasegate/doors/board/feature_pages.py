@@ -170,6 +170,9 @@ def _button(place: str, now: StandingView, order: str, *, is_first: bool) -> Htm
     return tag(
         "button",
         {
+            # Its own, so that the page does not turn it into another button: one whose order is still on its way
+            # would take no click.
+            "id": f"{order}-{place}-{now.feature}",
             "type": "button",
             "class": "primary" if is_first and order != "stop" else "danger" if order == "cancel" else None,
             "hx-post": address(place, "feature", now.feature, "order", order),

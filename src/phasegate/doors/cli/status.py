@@ -13,7 +13,7 @@ from phasegate.doors.cli.live_lines import LiveLines, clock, kept_up_to_date
 from phasegate.doors.cli.offering import PackageName, offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, show
 from phasegate.doors.status import page
-from phasegate.engine.status_text import overview_text, package_text
+from phasegate.engine.status_text import drawn, overview_text, package_text
 from phasegate.engine.views import Reader, find_cards, open_reader, overview
 from phasegate.errors import ConfigError, PhasegateError
 
@@ -49,7 +49,8 @@ def status(work_package: str | None, everything: bool, watch: bool, feature: str
         show(cards, package_text(cards).removesuffix("\n"), as_json)
     else:
         found = overview(reader, folder, feature)
-        text = overview_text(found, page(everything), chosen=feature is not None)
+        shown = page(everything)
+        text = overview_text(drawn(found, reader, shown), shown, chosen=feature is not None)
         if as_json and reader and feature:
             from phasegate.engine.feature_view import feature_view  # folds the journal: only where it is shown
 
@@ -68,7 +69,7 @@ def _watch(folder: str, feature: str | None, everything: bool) -> None:
             reader = open_reader(folder)
             found = overview(reader, folder, feature)
             plain = page(everything)._replace(style=lambda text, _: text)
-            text = overview_text(found, plain, chosen=feature is not None)
+            text = overview_text(drawn(found, reader, plain), plain, chosen=feature is not None)
             cards = (found.workflow, *found.others)
             at_work = [card.feature for card in cards if card is not None and card.standing == "working"]
             return [*text.splitlines(), *(line for slug in at_work if reader for line in _jobs(reader, slug))]
