@@ -24,6 +24,7 @@ from support.quick_dispatch import one_agent_counted
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace, and the right to trace")
 SAMPLE = 4
+TRIES = 4
 SHARES = 5  # the changes of a run are told out to so many tests, which workers can take at once
 DISPATCH = ("dispatch", "WP01")
 RUN = ("run", TYPE, DESCRIPTION, "--merge")
@@ -50,14 +51,23 @@ class TracedCommand:
             patch.setenv("XDG_STATE_HOME", self._env["XDG_STATE_HOME"])
             make(self.top)
         shutil.copytree(self.top, self._before, symlinks=True)
+        for _ in range(TRIES):  # a trace in which two calls at once stand in the other order is of no use
+            out_of_step = self._trace(arguments)
+            if not out_of_step:
+                return
+        raise AssertionError(out_of_step)
+
+    def _trace(self, arguments: tuple[str, ...]) -> list[str]:
+        """Run the command; where the model, played to its end, is not what the disk has then."""
+        shutil.rmtree(self.top)
+        shutil.copytree(self._before, self.top, symlinks=True)
         argv = [sys.executable, "-m", "phasegate", *arguments]
-        done = trace(argv, folder / "log", env=self._env, cwd=str(self.root))
+        done = trace(argv, self.folder / "log", env=self._env, cwd=str(self.root))
         assert done.returncode == 0, done.stdout + done.stderr
-        self.calls = calls_of(folder / "log")
+        self.calls = calls_of(self.folder / "log")
         disk = Disk(self._before)
         self.changes = sum(1 for _ in self._played(disk, str(self.top)))
-        assert list(disk.differences()) == []
-        assert disk.strays == []
+        return [*disk.differences(), *disk.strays]
 
     def _played(self, disk: Disk, top: str) -> Iterator[Call]:
         disk.top = top

@@ -32,7 +32,7 @@ class Watched:
         self._root, self._folders = root, folders
         self._memory_bytes, self._tasks, self._disk_bytes = memory_bytes, tasks, disk_bytes
         now_s = time.monotonic()
-        self._look_at_s, self._walk_at_s, self._walk_began_s = now_s, now_s + _WALK_EVERY_S, 0.0
+        self._look_at_s, self._walk_at_s, self._walk_began_s = now_s + LOOK_EVERY_S, now_s + _WALK_EVERY_S, 0.0
         self._walk: Iterator[int] | None = None
 
     @property
