@@ -50,6 +50,23 @@ def test_the_offender_of_a_red_combination_is_named_sent_back_and_merged_when_it
     assert made.audit_problems() == []
 
 
+@pytest.mark.demand("X7.j")
+def test_status_tells_early_which_features_change_the_same_files_and_whether_they_conflict(tmp_path: Path) -> None:
+    made = make_feature_project(tmp_path)
+    slugs = [made.start("quick", text) for text in ("Say bye", "Greet well", "Stand apart")]
+    for slug, content in zip(slugs, ("a = 1\n", "a = 2\n", ""), strict=True):
+        made.git("checkout", "-q", "-b", f"feat/{slug}", "main")
+        name = "greet.py" if content else "apart.py"
+        (made.root / name).write_text(content)
+        made.git("add", name)
+        made.git("commit", "-qm", slug)
+    made.git("checkout", "-q", "main")
+    told = made.call("status")
+    assert "001 and 002 both change greet.py: they conflict in greet.py" in told.stdout, told
+    assert "003 and" not in told.stdout
+    assert "and 003" not in told.stdout
+
+
 def _of_second(steps: object) -> object:
     """The second feature plans another file than the first one."""
     assert isinstance(steps, list)

@@ -63,9 +63,16 @@ def overview_text(found: Overview, page: StatusPage = StatusPage(), *, chosen: b
     hidden = ["", *map(visible, found.hidden)] if found.hidden else []
     shown = f"/feature/{found.workflow.feature}" if found.workflow else "/"
     board = [visible(f"on the board: {found.board}{shown}")] if found.board else []
-    told = (*waiting, *hidden, *resting, *_spent_lines(found.spent), *board)
+    told = (*waiting, *_overlap_lines(found), *hidden, *resting, *_spent_lines(found.spent), *board)
     lines = (*_lines(found, others, page), *told)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _overlap_lines(found: Overview) -> Iterator[str]:
+    if found.overlaps:
+        from phasegate.rules.merge_queue import overlap_line
+
+        yield from ("", *(visible(overlap_line(one)) for one in found.overlaps))
 
 
 def package_text(cards: Sequence[PackageCard]) -> str:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from phasegate.engine.agent_words import AgentWords
     from phasegate.engine.feature_view import FeatureView
+    from phasegate.rules.merge_queue import FeatureOverlap
     from phasegate.rules.work_package import WorkPackage
 
 BOARD = "board.json"  # in the user's state directory, while a board runs
@@ -145,6 +146,7 @@ class Overview(NamedTuple):
     hidden: tuple[str, ...] = ()  # what was told about hidden characters in prompts of the feature that is shown
     board: str = ""  # the address of the web board, while one runs
     detail: FeatureView | None = None  # of the feature that is asked for
+    overlaps: tuple[FeatureOverlap, ...] = ()  # between features in work
 
 
 def open_reader(folder: str) -> Reader | None:
@@ -186,7 +188,17 @@ def overview(reader: Reader | None, folder: str, feature: str | None = None) -> 
     first = shown.feature if shown else next((board.feature for board in boards), None)
     told = _hidden_told(reader, first) if reader and first else ()
     spent = _spent(reader, first)
-    return Overview(shown, boards, waiting, blockers, others, ended, spent, _resting(reader), told, board_address())
+    found = Overview(shown, boards, waiting, blockers, others, ended, spent, _resting(reader), told, board_address())
+    return found._replace(overlaps=() if feature else _overlaps(folder, cards))
+
+
+def _overlaps(folder: str, cards: Iterable[FeatureCard]) -> tuple[FeatureOverlap, ...]:
+    active = {card.feature: card.base for card in cards if card.is_active}
+    if len(active) < 2:
+        return ()
+    from phasegate.engine.overlap_view import overlaps  # git is asked only where there can be any
+
+    return overlaps(folder, active)
 
 
 def _hidden_told(reader: Reader, feature: str) -> tuple[str, ...]:

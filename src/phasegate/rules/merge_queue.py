@@ -1,9 +1,11 @@
-"""Features that get into one base one after the other: with whom a combination is red."""
+"""Features that get into one base one after the other: with whom a combination is red, which overlap."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
 
 _OF_FEATURE = re.compile(r"(\d{3,}-[a-z0-9-]+): ")
 _MOST_NAMED = 5
@@ -15,6 +17,32 @@ def red_combination(branch: str, base: str, merged: Iterable[str]) -> str:
     features = [found[1] for one in subjects if (found := _OF_FEATURE.match(one))]
     since = _named([*dict.fromkeys(features)] or [f'"{one}"' for one in subjects])
     return f"the checks fail on {branch} merged into {base}, and pass on each alone; since it began came {since}"
+
+
+class FeatureOverlap(NamedTuple):
+    """Two features in work that change the same files. `conflicts`: where, merged on paper; None: not known."""
+
+    first: str
+    second: str
+    paths: tuple[str, ...]
+    conflicts: tuple[str, ...] | None = None
+
+
+def overlapping(changed: Mapping[str, Collection[str]]) -> Iterator[FeatureOverlap]:
+    """Each pair of features that changes the same files."""
+    for one, other in combinations(sorted(changed), 2):
+        if both := tuple(sorted(set(changed[one]) & set(changed[other]))):
+            yield FeatureOverlap(one, other, both)
+
+
+def overlap_line(one: FeatureOverlap) -> str:
+    """What a person is told of it."""
+    numbers = [slug.partition("-")[0] for slug in (one.first, one.second)]
+    short = numbers if len(set(numbers)) == len(numbers) else [one.first, one.second]
+    told = f"{short[0]} and {short[1]} both change {_named(one.paths)}"
+    if one.conflicts is None:
+        return told
+    return f"{told}: they conflict in {_named(one.conflicts)}" if one.conflicts else f"{told}: no conflict on paper"
 
 
 def _named(names: Sequence[str]) -> str:

@@ -47,6 +47,12 @@ def merged_since(repository: Repository, branch: str, tip: str) -> list[str]:
     return [one for one in shown.decode(errors="replace").split("\0") if one.strip()]
 
 
+def paths_since(repository: Repository, base: str, head: str) -> list[str]:
+    """The paths that a branch has changed since it left its base."""
+    shown = git(repository.place(), "diff", "--name-only", "-z", "--no-renames", f"{base}...{head}").stdout
+    return [path for path in os.fsdecode(shown).split("\0") if path]
+
+
 def paths_changed(repository: Repository, commits: Sequence[str]) -> dict[str, set[str]]:
     """The paths that each commit changed; a merge only those in which it differs from all that it merged."""
     asked = "".join(f"{commit}\n" for commit in commits).encode()
