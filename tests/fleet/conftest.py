@@ -9,8 +9,10 @@ from uuid import uuid4
 import pytest
 
 from support.s3_server import ACCESS, SECRET, S3Server
+from support.temporal_server import TemporalServer
 
 PROGRAM = os.environ.get("PHASEGATE_TEST_S3_SERVER", "")
+TEMPORAL = os.environ.get("PHASEGATE_TEST_TEMPORAL", "")
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +28,23 @@ def s3(tmp_path_factory: pytest.TempPathFactory, s3_program: str) -> Iterator[S3
     server.start()
     try:
         server.wait_until_ready()
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="session")
+def temporal_program() -> str:
+    if not TEMPORAL:
+        pytest.skip("there is no Temporal server: run `make test-fleet`")
+    return TEMPORAL
+
+
+@pytest.fixture(scope="session")
+def temporal(tmp_path_factory: pytest.TempPathFactory, temporal_program: str) -> Iterator[TemporalServer]:
+    server = TemporalServer(temporal_program, tmp_path_factory.mktemp("temporal"))
+    server.start()
+    try:
         yield server
     finally:
         server.kill()

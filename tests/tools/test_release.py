@@ -22,7 +22,7 @@ from tools import release as releasing
 ROOT = Path(__file__).parents[2]
 PARTS = ["pyproject.toml", "README.md", "LICENSE", "requirements"]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-LOCKED = ("runtime", "build", "dev", "board", "otel", "s3")
+LOCKED = ("runtime", "build", "dev", "board", "otel", "s3", "fleet")
 MADE_AT = 1_800_000_000
 
 
@@ -104,7 +104,7 @@ def test_the_bill_of_materials_has_every_locked_package_and_says_which_are_shipp
     }
     assert scopes.keys() == set().union(*pinned.values())
     assert {name for name, scope in scopes.items() if scope == "required"} == pinned["runtime"]
-    extras = pinned["board"] | pinned["otel"] | pinned["s3"]
+    extras = pinned["board"] | pinned["otel"] | pinned["s3"] | pinned["fleet"]
     assert {name for name, scope in scopes.items() if scope == "optional"} == extras - pinned["runtime"]
     assert all(one["hashes"] for one in bill["components"])
     asked = {one["ref"]: one["dependsOn"] for one in bill["dependencies"]}

@@ -228,6 +228,15 @@ class Storage(Settings, frozen=True):
         return bool(self.url or self.endpoint)
 
 
+class Fleet(Settings, frozen=True):
+    """The Temporal server that has features carried out by workers on several machines."""
+
+    server: Text = "127.0.0.1:7233"
+    namespace: Text = "default"
+    features: AtLeastOne = 2  # that one worker carries on at once
+    lost_after_s: Seconds = 60  # without a sign of its worker a step counts as lost
+
+
 class Config(Settings, frozen=True):
     agents: Mapping[str, Agent] = msgspec.field(default_factory=dict)
     roles: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -242,5 +251,6 @@ class Config(Settings, frozen=True):
     merge: Merge = Merge()
     forge: ForgeSettings = ForgeSettings()
     storage: Storage = Storage()
+    fleet: Fleet = Fleet()
     phases: Mapping[str, OwnPhase] = msgspec.field(default_factory=dict)
     already_failing: AlreadyFailing = AlreadyFailing.TOLERATE  # written in [checks], beside the tables of profiles

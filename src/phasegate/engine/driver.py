@@ -87,6 +87,24 @@ def drive_with(desk: DriverDesk, slug: str, wishes: Wishes | None = None) -> Fea
             return Stopped(slug)
 
 
+def take_one(desk: DriverDesk, slug: str, step: Step, wishes: Wishes, *, is_first: bool) -> tuple[Feature, bool]:
+    """Carry out one step of a feature, for a driver elsewhere that has decided on it; whether to go on after it.
+
+    Another step may be due by now: then nothing is done, and the driver decides anew.
+    """
+    project = desk.project
+    with feature_lock(project.location.locks, slug, f"step {step}", project.now()):
+        journal = open_feature_journal(project, desk.record, slug)
+        if not journal.is_begun:
+            raise StateConflict(f"feature {slug} has no workflow", 'begin one: phasegate run feature "..." --fleet')
+        journal.time_steps()
+        with journal.failed():
+            drive = _Drive(desk, journal, wishes)
+            drive.begin(is_first=is_first)
+            goes_on = decide(journal.state)[0].step is not step or drive.take(step)
+        return journal.state, goes_on
+
+
 class _Drive:
     def __init__(self, desk: DriverDesk, journal: WorkJournal[Feature, Happened], wishes: Wishes) -> None:
         self._desk, self._journal, self._wishes = desk, journal, wishes
@@ -102,27 +120,32 @@ class _Drive:
     def _slug(self) -> str:
         return self._journal.unit.slug
 
+    def begin(self, *, is_first: bool = True) -> None:
+        """Go on from what the journal says: jobs that nobody saw the end of are closed. `is_first`: of this run."""
+        if not self._feature.workflow.active:
+            return
+        open_feature(self._project.repository, self._slug, self._feature.base)
+        for folder in (self._project.worktrees, self._project.root / ".isdlc"):
+            keep_out_of_git(self._project.repository, folder)
+        self._loop.give_up("the run died before its end")
+        if is_first and (notices := what_does_not_hold(self._project)):
+            self._journal.tell(*notices)
+        if is_first and not self._wishes.look_once and not self._desk.record.jobs(self._slug):
+            expect_base(self._project, self._feature)
+
     def go(self) -> Feature:
-        if self._feature.workflow.active:
-            open_feature(self._project.repository, self._slug, self._feature.base)
-            for folder in (self._project.worktrees, self._project.root / ".isdlc"):
-                keep_out_of_git(self._project.repository, folder)
-            self._loop.give_up("the run died before its end")
-            if notices := what_does_not_hold(self._project):
-                self._journal.tell(*notices)
-            if not self._wishes.look_once and not self._desk.record.jobs(self._slug):
-                expect_base(self._project, self._feature)
+        self.begin()
         while (step := decide(self._feature)[0].step) is not Step.STOP:
             if self._wishes.look_once and step not in AT_FORGE:
                 if step is Step.PACKAGES:
                     SideBySide(self._desk, self._journal, self._wishes.by).look()
                 break
             self._loop.stop_if_asked()
-            if not self._take(step):
+            if not self.take(step):
                 break
         return self._feature
 
-    def _take(self, step: Step) -> bool:
+    def take(self, step: Step) -> bool:
         """Carry one step out; whether to go on after it."""
         match step:
             case Step.ADVANCE:

@@ -8,7 +8,8 @@ from threading import Event as Cancelled
 
 from phasegate.engine.admission import DriverDesk
 from phasegate.engine.outside_watch import Watch
-from phasegate.engine.project import Project
+from phasegate.engine.ports import TrailSink
+from phasegate.engine.project import AnyRecord, Project
 from phasegate.engine.spool_answers import answerer
 from phasegate.record.store import Store
 from phasegate.record.trails import Trails
@@ -20,12 +21,19 @@ def local_desk(
 ) -> Iterator[DriverDesk]:
     """What a driver works with here."""
     with Trails.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails:
-        yield DriverDesk(
-            project,
-            store,
-            trails,
-            lambda feature, work, job: answerer(project, store, feature, work, job),
-            lambda feature, work: Watch(project, store, feature, work),
-            agent,
-            stop or project.stop,
-        )
+        yield desk_with(project, store, trails, agent, stop)
+
+
+def desk_with(
+    project: Project, record: AnyRecord, trails: TrailSink, agent: str | None = None, stop: Cancelled | None = None
+) -> DriverDesk:
+    """A desk on this machine, with whichever record and trails."""
+    return DriverDesk(
+        project,
+        record,
+        trails,
+        lambda feature, work, job: answerer(project, record, feature, work, job),
+        lambda feature, work: Watch(project, record, feature, work),
+        agent,
+        stop or project.stop,
+    )

@@ -15,7 +15,7 @@ from phasegate.cage.redact import Redactor
 from phasegate.checks.secrets import Added, find_secrets
 from phasegate.engine.feature_journal import HAPPENED, naming, read_feature
 from phasegate.engine.packages import HAPPENED as OF_PACKAGE
-from phasegate.engine.project import Project, Store
+from phasegate.engine.project import AnyRecord, Project
 from phasegate.engine.run_log import notice
 from phasegate.errors import MovedOn, PhasegateError
 from phasegate.record.holder import feature_holder
@@ -48,7 +48,7 @@ class _Told(msgspec.Struct, frozen=True):
     question: str = ""  # the id of what an agent asks: several may be asked between two events
 
 
-def tell_about_feature(project: Project, store: Store, feature: Feature) -> None:
+def tell_about_feature(project: Project, store: AnyRecord, feature: Feature) -> None:
     """A run has come to its end: tell it, if it was not told before."""
     workflow = feature.workflow
     is_last = workflow.stage is Stage.GATE_PASSED and workflow.is_last_phase
@@ -60,14 +60,14 @@ def tell_about_feature(project: Project, store: Store, feature: Feature) -> None
     _tell(project, store, workflow.feature, "", (type_, f"{outcome} ({workflow.phase})", reason, command))
 
 
-def tell_about_package(project: Project, store: Store, report: PackageReport) -> None:
+def tell_about_package(project: Project, store: AnyRecord, report: PackageReport) -> None:
     """A dispatch by hand has come to its end."""
     again = f"phasegate dispatch {report.package} --feature {report.feature}"
     what = (ENDED, "it is done", "", "") if report.accepted else (NEEDED, "it is blocked", report.reason, again)
     _tell(project, store, report.feature, report.package, what)
 
 
-def tell_about_failure(project: Project, store: Store, slug: str, error: PhasegateError) -> None:
+def tell_about_failure(project: Project, store: AnyRecord, slug: str, error: PhasegateError) -> None:
     """A run could not go on: the machine, or somebody else, is in the way."""
     is_held = feature_holder(project.location.locks, slug) is not None  # another run is at it: that one tells
     command = f"phasegate run{naming(store, slug)}"
@@ -75,14 +75,14 @@ def tell_about_failure(project: Project, store: Store, slug: str, error: Phasega
         _tell(project, store, slug, "", (NEEDED, "the run has failed", error.message, command))
 
 
-def tell_about_question(project: Project, store: Store, slug: str, work: str, id_: str, text: str) -> None:
+def tell_about_question(project: Project, store: AnyRecord, slug: str, work: str, id_: str, text: str) -> None:
     """An agent asks, and waits only so long."""
     command = f'phasegate answer {id_} "..." --feature {slug}'
     _tell(project, store, slug, work, (NEEDED, "an agent asks", text, command), id_)
 
 
 def _tell(
-    project: Project, store: Store, slug: str, work: str, what: tuple[str, str, str, str], question: str = ""
+    project: Project, store: AnyRecord, slug: str, work: str, what: tuple[str, str, str, str], question: str = ""
 ) -> None:
     """Put it on record, then send it. Nothing that goes wrong here ends a run that went well."""
     if not (project.config.notify.command or project.config.notify.urls):
@@ -105,7 +105,7 @@ def _tell(
         store.append_now(slug, project.now(), [notice(work, with_reason)])
 
 
-def _claimed(project: Project, store: Store, slug: str, told: _Told) -> int | None:
+def _claimed(project: Project, store: AnyRecord, slug: str, told: _Told) -> int | None:
     """The number of the last event, now ours to tell; None if it was told. Of two processes one gets it."""
     while True:
         seq, last, known = store.seq(slug), 0, set[_Told]()

@@ -12,6 +12,7 @@ from phasegate.cage.job import Stop
 from phasegate.config import Config, load
 from phasegate.engine.local_ports import FilePapers, LocalRefs, SystemClock
 from phasegate.engine.ports import Clock, Papers, Refs, stamp
+from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.location import Location, locate, standing_git_dir
 from phasegate.record.recovery import recover
 from phasegate.record.store import Store as Store  # doors name the type
@@ -20,6 +21,8 @@ from phasegate.rules.activity import Activity, RunningCommand
 from phasegate.rules.ordering import By
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository, open_repository, person_at_work
+
+AnyRecord = Store | BucketRecord  # on this machine, or in a bucket
 
 
 class Project(NamedTuple):

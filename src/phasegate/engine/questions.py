@@ -8,11 +8,10 @@ import msgspec
 
 from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.ports import RecordReader
-from phasegate.engine.project import Project
+from phasegate.engine.project import AnyRecord, Project
 from phasegate.engine.views import ANSWERED, ASKED, AgentQuestion, Reader, open_questions, questions_of
 from phasegate.errors import ConfigError, MovedOn, StateConflict
 from phasegate.record.rows import Event
-from phasegate.record.store import Store
 from phasegate.rules.ordering import NOT_KEPT, By
 from phasegate.typed import read_json
 
@@ -37,7 +36,9 @@ class GivenAnswer(msgspec.Struct, frozen=True):
     by: By = NOT_KEPT
 
 
-def ask(project: Project, store: Store, feature: str, work: str, job: str, text: str, options: Sequence[str]) -> str:
+def ask(
+    project: Project, store: AnyRecord, feature: str, work: str, job: str, text: str, options: Sequence[str]
+) -> str:
     """Put a question of an agent on record; its id."""
     text = text.strip()
     if not text or len(text) > LONGEST_TEXT:
@@ -63,7 +64,9 @@ def find_question(reader: Reader, wanted: str, feature: str | None = None) -> Ag
     return found[0]
 
 
-def answer(project: Project, store: Store, wanted: str, text: str, by: By, feature: str | None = None) -> AgentQuestion:
+def answer(
+    project: Project, store: AnyRecord, wanted: str, text: str, by: By, feature: str | None = None
+) -> AgentQuestion:
     """Answer a question, once. Its agent gets the answer if it still waits, else the next one in its place does."""
     text = text.strip()
     if not text or len(text) > LONGEST_TEXT:

@@ -30,7 +30,7 @@ from phasegate.engine.kept_artifacts import KeptArtifact, all_versions, keep_art
 from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.notifying import tell_about_question
 from phasegate.engine.package_view import planned_cards
-from phasegate.engine.project import Project, Store
+from phasegate.engine.project import AnyRecord, Project
 from phasegate.engine.questions import ask, find_question
 from phasegate.engine.spec_check import check_documents, report_lines, report_object
 from phasegate.engine.status_text import overview_text, package_text, worktree_text
@@ -46,7 +46,7 @@ MOST_ARTIFACT_BYTES = 20_000_000
 MOST_VERSIONS = 4  # of all of it: what was replaced is kept too
 
 
-def answerer(project: Project, store: Store, feature: str, work: str, job: str) -> Answerer:  # noqa: C901 - a table
+def answerer(project: Project, store: AnyRecord, feature: str, work: str, job: str) -> Answerer:  # noqa: C901 - a table
     """The one who answers the requests of a job: `work` is its package, or else its phase."""
     asked = _OwnFeature(project, store, feature, work)
 
@@ -79,7 +79,7 @@ def answerer(project: Project, store: Store, feature: str, work: str, job: str) 
 class _OwnFeature:
     """Answers about one feature."""
 
-    def __init__(self, project: Project, store: Store, feature: str, work: str) -> None:
+    def __init__(self, project: Project, store: AnyRecord, feature: str, work: str) -> None:
         self._project, self._feature, self._work = project, feature, work
         self._store = self._reader = store
         self.below = project.config.paths.features.rstrip("/")
@@ -144,7 +144,7 @@ def _spec_check(request: SpecCheck) -> SpoolAnswer:
     return shown._replace(exit_status=1 if report.findings else 0, stdout=shown.stdout.replace(str(path), request.path))
 
 
-def _question(project: Project, store: Store, feature: str, work: str, job: str, request: Ask) -> SpoolAnswer:
+def _question(project: Project, store: AnyRecord, feature: str, work: str, job: str, request: Ask) -> SpoolAnswer:
     """A question put on record, or whether one was answered."""
     work = work if is_package_id(work) else ""  # what is asked in a phase is asked for the feature
     if not request.known:

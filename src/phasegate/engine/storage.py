@@ -17,16 +17,19 @@ from typing import NamedTuple
 
 from phasegate.config import load
 from phasegate.config.settings import Storage
+from phasegate.engine.project import Project
 from phasegate.errors import ConfigError, EnvironmentUnavailable, PhasegateError, StateConflict, TryLater
 from phasegate.record.audit import AuditReport
 from phasegate.record.bucket import Bucket, BucketAddress, PatientBucket
+from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.copying import Copier
-from phasegate.record.location import Location, locate, main_tree
+from phasegate.record.location import Location, locate, main_tree, prepare_folder
 from phasegate.record.reader import read_store
 from phasegate.record.remote_audit import verify_copy
 
 LOOK_EVERY_S = 1.0
 LONGEST_END_S = 5.0
+BUCKET_WITHIN_S = 600.0  # where the record itself is there
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _log = logging.getLogger("phasegate")
 
@@ -40,17 +43,29 @@ class CopyReport(NamedTuple):
     why_not: str = ""
 
 
-def open_bucket(storage: Storage, environ: Mapping[str, str], within_s: float = 0.0) -> PatientBucket:
-    """The bucket that the settings name, waited for so long. Keys come from variables, or from the usual chain."""
+def address_of(storage: Storage) -> BucketAddress:
+    """Where the settings say that the bucket is."""
     if not storage.is_set:
         raise ConfigError("no bucket is set", "set url or endpoint in [storage] of phasegate.toml")
     named, _, prefix = storage.url.removeprefix("s3://").rstrip("/").partition("/")
-    address = BucketAddress(storage.endpoint, named or storage.bucket, prefix, storage.region)
+    return BucketAddress(storage.endpoint, named or storage.bucket, prefix, storage.region)
+
+
+def open_bucket(storage: Storage, environ: Mapping[str, str], within_s: float = 0.0) -> PatientBucket:
+    """The bucket that the settings name, waited for so long. Keys come from variables, or from the usual chain."""
+    address = address_of(storage)
     names = storage.access_key_env, storage.secret_key_env
     keys = [environ.get(name, "").strip() for name in names if name]
     if not all(keys):
         raise EnvironmentUnavailable(f"{' or '.join(map(str, names))} is not set", f"they hold the keys for {address}")
     return PatientBucket(address, (keys[0], keys[1]) if keys else None, within_s=within_s)
+
+
+def fleet_record(project: Project) -> BucketRecord:
+    """The record of a fleet, in the bucket alone. It is waited for when it is away."""
+    bucket = open_bucket(project.config.storage, os.environ, BUCKET_WITHIN_S)
+    prepare_folder(project.location)  # locks of this machine
+    return BucketRecord(bucket, project.location, project.clock.new_id)
 
 
 @contextmanager

@@ -138,13 +138,19 @@ class WorkJournal(Generic[S, E]):
     @contextmanager
     def ended(self) -> Iterator[None]:
         """Record what waits, and the time of a step that is not done, when a run ends, is stopped or fails."""
+        with self.failed():
+            yield
+        self._end()
+
+    @contextmanager
+    def failed(self) -> Iterator[None]:
+        """The same where what is done here is stopped or fails."""
         try:
             yield
         except (Interrupted, PhasegateError):
             with suppress(PhasegateError):  # the one that ended the run is told
                 self._end()
             raise
-        self._end()
 
     def _end(self) -> None:
         waiting = [*self._waiting(), *(self._timed(self._clock.monotonic_s()) if self._is_timing else ())]

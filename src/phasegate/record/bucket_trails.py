@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
+from typing import Self
 
 from phasegate.errors import StateConflict
 from phasegate.files.durable import make_folder
@@ -14,26 +15,24 @@ from phasegate.record.rows import Seal
 from phasegate.record.trail_files import export_trail, read_trail, trail_path
 from phasegate.record.trail_log import OpenTrail, TrailLog
 from phasegate.record.trails import Trails
+from phasegate.rules.artifact_path import require_slug
 
 
 class BucketTrails(Trails):
     """Fulfils `ports.TrailSink`: open trails are in the log of this machine, closed ones in the bucket too."""
 
-    def __init__(self, location: Location, log: TrailLog, trails: dict[str, OpenTrail]) -> None:
+    def __init__(self, bucket: Bucket, location: Location, log: TrailLog, trails: dict[str, OpenTrail]) -> None:
         super().__init__(location, log, trails)
-        self._bucket: Bucket | None = None
+        self._bucket = bucket
 
     @classmethod
-    def in_bucket(cls, bucket: Bucket, location: Location, outside: Path, writer_id: str) -> BucketTrails:
+    def in_bucket(cls, bucket: Bucket, location: Location, outside: Path, writer_id: str) -> Self:
         """A writer with a log of its own in `outside`, a folder that no agent can write."""
         make_folder(outside)
-        trails = cls.create(location, outside, writer_id)
-        trails._bucket = bucket
-        return trails
+        return cls(bucket, location, TrailLog.create(outside, require_slug(writer_id, "writer id")), {})
 
     def open_again(self, seal: Seal) -> OpenTrail:
         """Go on with a trail that was closed, here or on another machine."""
-        assert self._bucket is not None
         path = trail_path(self._location, seal.feature, seal.job)
         if len(read_trail(path)) != seal.bytes and (found := self._bucket.get(trail_name(seal.feature, seal.job))):
             export_trail(self._location, seal.feature, seal.job, found.data[: seal.bytes])
@@ -41,7 +40,6 @@ class BucketTrails(Trails):
 
     def close(self, job: str) -> Seal:
         """The trail is in the bucket before its seal can be in the journal."""
-        assert self._bucket is not None
         seal, content = super().close(job), self._open[job].content
         if not put_grown(self._bucket, trail_name(seal.feature, job), content):
             raise StateConflict(f"{self._bucket.address} holds another trail of job {job}", "nothing was changed there")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.location import Location
 from phasegate.record.row_events import trail_sealed
 from phasegate.record.rows import Seal
@@ -14,6 +18,7 @@ from phasegate.record.trails import Trails
 from phasegate.rules.trail import Action, Done, Source, origin, read_lines
 
 ACTOR = "phasegate"
+MakesTrails = Callable[[TrailLog, dict[str, OpenTrail]], Trails]
 
 
 class Recovery(NamedTuple):
@@ -27,23 +32,27 @@ class Recovery(NamedTuple):
 
 def recover(store: Store, location: Location, fresh_id: str, ts: str) -> list[Recovery]:
     """Close and seal every trail whose process died. Trails of living processes are left alone."""
-    strays = set(trail_files(location))
-    found: list[Recovery] = []
-    for path in log_files(store.heads.folder):
-        strays -= {(trail.feature, trail.job) for trail in read_log(path)}
-        adopted = TrailLog.adopt(path)
-        if adopted is not None:
-            found += _close_all(store, location, *adopted, ts)
+    outside = store.heads.folder
+    strays = set(trail_files(location)) - {
+        (trail.feature, trail.job) for path in log_files(outside) for trail in read_log(path)
+    }
+    found = close_left(store, outside, partial(Trails, location), ts)
     strays -= {(seal.feature, seal.job) for seal in store.seals()}
     return found + [_close_stray(store, location, key, fresh_id, ts) for key in sorted(strays)]
 
 
+def close_left(store: Store | BucketRecord, outside: Path, writing: MakesTrails, ts: str) -> list[Recovery]:
+    """Close and seal every trail in the logs of dead processes."""
+    left = (adopted for path in log_files(outside) if (adopted := TrailLog.adopt(path)) is not None)
+    return [one for log, trails in left for one in _close_all(store, writing(log, trails), trails, ts)]
+
+
 def _close_all(
-    store: Store, location: Location, log: TrailLog, open_trails: dict[str, OpenTrail], ts: str
+    store: Store | BucketRecord, writing: Trails, open_trails: dict[str, OpenTrail], ts: str
 ) -> list[Recovery]:
     seals = {seal.job: seal for seal in store.seals()}
     found = []
-    with Trails(location, log, open_trails) as trails:
+    with writing as trails:
         for job, trail in list(open_trails.items()):
             if job in seals and seals[job].hash == trail.hash:  # it died between the seal and forgetting
                 trails.forget(job)
@@ -52,7 +61,7 @@ def _close_all(
     return found
 
 
-def _close(store: Store, trails: Trails, trail: OpenTrail, ts: str, witnessed: bool = True) -> Recovery:
+def _close(store: Store | BucketRecord, trails: Trails, trail: OpenTrail, ts: str, witnessed: bool = True) -> Recovery:
     feature, job, entries = trail.feature, trail.job, len(trail.lines)
     if trails.stranger(job):
         return Recovery(feature, job, entries, "a file that was not written here stands in its place")

@@ -64,6 +64,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sync": ("sync", "sync", "Look once at the pull requests: remarks, approvals, merges."),
     "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
     "trace": ("trace", "trace", "Show each requirement with its packages, commits and tests."),
+    "worker": ("worker", "worker", "Carry out features of a fleet in this clone."),
     "worktree": ("worktree", "worktree", "List the work packages that are ready, and their worktrees."),
 }
 
@@ -74,7 +75,19 @@ SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch", "sync"),
     "Look": ("show", "board", "report", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
-    "Set up": ("check", "discover", "agents", "config", "hook", "mcp", "notify", "otel", "scope", "completion"),
+    "Set up": (
+        "check",
+        "discover",
+        "agents",
+        "config",
+        "hook",
+        "mcp",
+        "notify",
+        "otel",
+        "scope",
+        "worker",
+        "completion",
+    ),
 }
 TOOLS = "Tools for those who write prompts, specifications and agents"
 

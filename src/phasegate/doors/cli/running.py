@@ -80,6 +80,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
 @_agent_option
 @click.option("--from-issue", type=click.IntRange(1), metavar="N", help="Take issue N of the forge as the description.")
 @click.option("--detach", is_flag=True, help="Let it run in a process of its own, which outlives this terminal.")
+@click.option("--fleet", is_flag=True, help="Let workers on other machines do it, up to its last gate.")
 @json_option
 def run(
     type_: str | None,
@@ -90,6 +91,7 @@ def run(
     agent: str | None,
     from_issue: int | None,
     detach: bool,
+    fleet: bool,
     as_json: bool,
 ) -> int:
     """Start a workflow, or continue one, until its last gate has passed or it needs you.
@@ -111,12 +113,34 @@ def run(
     project = open_project(Path.cwd())
     if from_issue is not None:
         description = _of_issue(project, type_, description, from_issue)
+    if fleet:
+        if step or merge:
+            raise ConfigError("--fleet goes up to the last gate", "leave out --step and --merge")
+        return _run_on_fleet(project, type_, description, feature, agent, wait=not detach, as_json=as_json)
     with opened_store(project) as store:
         slug = _chosen(project, store, type_, description, feature, agent)
         wishes = Wishes(step, merge, agent, project.ordered_at("cli"))
         if not detach:
             return carry_on(project, store, slug, wishes, as_json, from_start=type_ is not None)
     return _let_go(start_detached(project, slug, wishes), as_json)
+
+
+def _run_on_fleet(
+    project: Project,
+    type_: str | None,
+    description: str,
+    feature: str | None,
+    agent: str | None,
+    *,
+    wait: bool,
+    as_json: bool,
+) -> int:
+    from phasegate.engine.fleet import run_on_fleet  # Temporal is loaded only where it is used
+
+    with waiting("the fleet is at work"):
+        ran = run_on_fleet(project, type_, description, feature, agent, project.ordered_at("cli"), wait)
+    show(ran, f"{ran.feature}: {ran.stage or 'given to the fleet'}\n  its branch: feat/{ran.feature}", as_json)
+    return 1 if ran.stage in (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED) else 0
 
 
 def _of_issue(project: Project, type_: str | None, description: str, number: int) -> str:

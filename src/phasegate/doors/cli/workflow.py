@@ -17,7 +17,7 @@ from phasegate.engine import orders
 from phasegate.engine.driver import Wishes
 from phasegate.engine.feature_journal import naming
 from phasegate.engine.feature_view import standing_view
-from phasegate.engine.project import Project, Store, open_project, opened_store
+from phasegate.engine.project import AnyRecord, Project, Store, open_project, opened_store
 from phasegate.engine.watching import following
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.gate import GateOutcome
@@ -27,6 +27,8 @@ from phasegate.rules.ordering import By
 from phasegate.rules.telling import standing_lines
 from phasegate.rules.workflow import gate_name
 
+_fleet_option = click.option("--fleet", is_flag=True, help="It is a feature of the fleet.")
+
 
 @contextmanager
 def _opened(feature: str | None) -> Iterator[tuple[Project, Store, str]]:
@@ -35,8 +37,15 @@ def _opened(feature: str | None) -> Iterator[tuple[Project, Store, str]]:
         yield project, store, orders.chosen(project, store, feature)
 
 
-def _carry_out(feature: str | None, as_json: bool, order: Callable[[Project, Store, str, By], Feature]) -> int:
+def _carry_out(
+    feature: str | None,
+    as_json: bool,
+    order: Callable[[Project, AnyRecord, str, By], Feature],
+    fleet: bool = False,
+) -> int:
     """Carry out one order, and tell what came of it."""
+    if fleet:
+        return _order_to_fleet(feature, as_json, order)
     with _opened(feature) as (project, store, slug):
         teller = Teller(quiet=as_json)
         with following(store, slug, teller):
@@ -44,6 +53,17 @@ def _carry_out(feature: str | None, as_json: bool, order: Callable[[Project, Sto
         if as_json:
             show(standing_view(after), "", as_json)
         teller.end(standing_lines(after, naming(store, slug)))
+    return 0
+
+
+def _order_to_fleet(feature: str | None, as_json: bool, order: Callable[[Project, AnyRecord, str, By], Feature]) -> int:
+    from phasegate.engine.storage import fleet_record  # it loads obstore
+
+    project = open_project(Path.cwd())
+    with fleet_record(project) as record:
+        after = order(project, record, orders.chosen(project, record, feature), project.ordered_at("cli"))
+    lines = (standing_lines(after, "")[0], "  then: phasegate run --fleet")
+    show(standing_view(after), "\n".join(lines), as_json)
     return 0
 
 
@@ -117,22 +137,26 @@ def retry(feature: str | None, as_json: bool) -> int:
 @click.command()
 @click.argument("why", type=Sentence())
 @feature_option
+@_fleet_option
 @json_option
-def escalate(why: str, feature: str | None, as_json: bool) -> int:
+def escalate(why: str, feature: str | None, fleet: bool, as_json: bool) -> int:
     """Stop the workflow for a person.
 
     \b
     Examples:
       phasegate escalate "the API key of the payment provider is missing"
     """
-    return _carry_out(feature, as_json, lambda project, store, slug, by: orders.escalate(project, store, slug, why, by))
+    return _carry_out(
+        feature, as_json, lambda project, store, slug, by: orders.escalate(project, store, slug, why, by), fleet
+    )
 
 
 @click.command()
 @click.argument("how", type=Sentence())
 @feature_option
+@_fleet_option
 @json_option
-def resolve(how: str, feature: str | None, as_json: bool) -> int:
+def resolve(how: str, feature: str | None, fleet: bool, as_json: bool) -> int:
     """Say how a blocker was resolved; the blocked step is tried again by the next run.
 
     Where a phase has no command to run, this is the attestation that it was checked, and how.
@@ -142,7 +166,9 @@ def resolve(how: str, feature: str | None, as_json: bool) -> int:
       phasegate resolve "merged main by hand on the feature's branch"
       phasegate resolve "deployed to staging and looked at the dashboards"
     """
-    return _carry_out(feature, as_json, lambda project, store, slug, by: orders.resolve(project, store, slug, how, by))
+    return _carry_out(
+        feature, as_json, lambda project, store, slug, by: orders.resolve(project, store, slug, how, by), fleet
+    )
 
 
 @click.command()

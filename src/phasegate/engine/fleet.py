@@ -1,0 +1,49 @@
+"""A fleet, for the doors: Temporal is asked for here, and loaded no sooner."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phasegate.engine.project import Project
+from phasegate.errors import EnvironmentUnavailable
+from phasegate.rules.ordering import By
+
+if TYPE_CHECKING:
+    from phasegate.engine.fleet_client import FleetRun
+
+
+def run_on_fleet(
+    project: Project, type_: str | None, description: str, feature: str | None, agent: str | None, by: By, wait: bool
+) -> FleetRun:
+    """Start a feature, or go on with one, on the fleet."""
+    _need_temporal()
+    from phasegate.engine.fleet_client import run_on_fleet
+
+    return asyncio.run(run_on_fleet(project, type_, description, feature, agent, by, wait))
+
+
+def work(root: Path, ready: Callable[[str], None]) -> None:
+    """Be a worker until somebody says to end."""
+    _need_temporal()
+    from phasegate.engine.fleet_worker import serve
+
+    async def until_told() -> None:
+        ended = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        await serve(root, ended, ready)
+
+    asyncio.run(until_told())
+
+
+def _need_temporal() -> None:
+    try:
+        import temporalio  # noqa: F401 - to say so in time
+    except ImportError as error:
+        raise EnvironmentUnavailable(
+            "a fleet needs packages that are not installed", "pip install 'phasegate[fleet]'"
+        ) from error

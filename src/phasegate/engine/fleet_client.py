@@ -1,0 +1,119 @@
+"""Temporal as both sides of a fleet need it: the connection, the form of values, the names of queues."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any, NamedTuple
+
+import msgspec
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultPayloadConverter,
+    EncodingPayloadConverter,
+    JSONPlainPayloadConverter,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from phasegate.engine import orders
+from phasegate.engine.fleet_flow import FeatureFlow, FleetOrder
+from phasegate.engine.project import Project
+from phasegate.engine.storage import address_of, fleet_record
+from phasegate.engine.workplace import current_branch
+from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
+from phasegate.rules.ordering import By
+from phasegate.typed import read_json
+from phasegate.workspace.remote import Remote, branch_there, remote_url
+
+
+class MsgspecPayload(EncodingPayloadConverter):
+    """Our values as JSON that a person can read."""
+
+    encoding = "json/plain"
+
+    def to_payload(self, value: Any) -> Payload | None:
+        return Payload(metadata={"encoding": b"json/plain"}, data=msgspec.json.encode(value))
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        return read_json(payload.data, typing.Any if type_hint is None else type_hint)
+
+
+class FleetPayloads(CompositePayloadConverter):
+    def __init__(self) -> None:
+        known = DefaultPayloadConverter().converters.values()
+        super().__init__(*(MsgspecPayload() if isinstance(one, JSONPlainPayloadConverter) else one for one in known))
+
+
+class FleetRun(NamedTuple):
+    """A feature that the fleet carries on; `stage` is where it stands, once that is known."""
+
+    feature: str
+    queue: str
+    stage: str = ""
+
+
+async def connect(project: Project) -> Client:
+    """The Temporal server that the settings name."""
+    fleet = project.config.fleet
+    converter = DataConverter(payload_converter_class=FleetPayloads)
+    try:
+        return await Client.connect(fleet.server, namespace=fleet.namespace, data_converter=converter)
+    except (RuntimeError, RPCError) as error:
+        reason = str(error).partition(":")[0][:200]
+        raise EnvironmentUnavailable(
+            f"no Temporal server answers at {fleet.server}: {reason}", "start it, or set server in [fleet]"
+        ) from error
+
+
+def queue_of(project: Project) -> str:
+    """The queue of all that share one record."""
+    return f"phasegate {address_of(project.config.storage)}"
+
+
+def fleet_remote(project: Project) -> Remote:
+    """Where the code of a fleet comes together."""
+    name = project.config.forge.remote
+    if url := remote_url(project.repository, name):
+        return Remote(url)
+    raise ConfigError(f"there is no remote {name!r}", "a fleet exchanges code by a remote: git remote add")
+
+
+async def run_on_fleet(
+    project: Project, type_: str | None, description: str, feature: str | None, agent: str | None, by: By, wait: bool
+) -> FleetRun:
+    """Start a feature, or go on with one, on the fleet; and wait for its end, if wanted."""
+    client = await connect(project)
+    with fleet_record(project) as record:
+        if type_ is None:
+            slug = orders.chosen(project, record, feature)
+        else:
+            _refuse_unpushed(project)
+            slug = orders.start(project, record, type_, description, agent, by)
+    queue = queue_of(project)
+    handle = await client.start_workflow(
+        FeatureFlow.run,
+        FleetOrder(slug, queue, project.config.fleet.lost_after_s, agent),
+        id=f"{queue} {slug}",
+        task_queue=queue,
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+    )
+    if not wait:
+        return FleetRun(slug, queue)
+    try:
+        return FleetRun(slug, queue, await handle.result())
+    except WorkflowFailureError as error:
+        cause = error.cause
+        hint = str(cause.details[0]) if isinstance(cause, ApplicationError) and cause.details else ""
+        raise StateConflict(f"{slug} could not be carried on: {cause}", hint) from error
+
+
+def _refuse_unpushed(project: Project) -> None:
+    """A worker begins with the base as the remote has it."""
+    base = current_branch(project)
+    here = project.refs.fetch(base).get(base)
+    if branch_there(project.repository, fleet_remote(project), base) != here:
+        raise StateConflict(f"{base} is not at the remote as it is here", f"push it first: git push origin {base}")

@@ -1,0 +1,213 @@
+"""Features by workers: a real Temporal server, a real S3 server, a real git remote, clones and homes apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from phasegate.record.bucket_record import BucketRecord
+from phasegate.record.location import Location
+from phasegate.record.remote_audit import verify_copy
+from phasegate.record.rows import Recorded
+from support.alike_runs import alike, one_at_a_time
+from support.feature_run import DESCRIPTION, SLUG, TYPE, FeatureRun
+from support.git_project import git
+from support.s3_server import BUCKET, SECRET, S3Server, free_ports
+from support.temporal_server import TemporalServer
+
+BRANCH = f"feat/{SLUG}"
+
+
+class Machine:
+    """A clone with a home of its own."""
+
+    def __init__(self, folder: Path, remote: Path) -> None:
+        self.folder, self.root = folder, folder / "repo"
+        folder.mkdir()
+        git(folder, "clone", "-q", str(remote), "repo")
+        self.environment = {
+            **os.environ,
+            "HOME": str(folder / "home"),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def phasegate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "phasegate", *arguments]
+        return subprocess.run(command, cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=400)
+
+    @contextmanager
+    def worker(self) -> Iterator[subprocess.Popen[str]]:
+        command = [sys.executable, "-m", "phasegate", "worker"]
+        with subprocess.Popen(
+            command, cwd=self.root, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            try:
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                assert "at work for" in line, line + process.stdout.read()
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGTERM)
+                    try:
+                        process.wait(60)
+                    except subprocess.TimeoutExpired:
+                        process.kill()
+
+
+class Fleet:
+    """A remote with the project of `feature_run`, and machines that share a bucket and a server."""
+
+    def __init__(
+        self, folder: Path, s3: S3Server, temporal: TemporalServer, prefix: str, lost_after_s: int = 8
+    ) -> None:
+        self._folder, self._s3, self._prefix = folder, s3, prefix
+        origin = one_at_a_time(folder / "origin")
+        settings = f'[storage]\nurl = "s3://{BUCKET}/{prefix}"\nendpoint = "{s3.endpoint}"\n'
+        settings += f'[fleet]\nserver = "{temporal.address}"\nlost_after_s = {lost_after_s}\n'
+        config = origin.root / "phasegate.toml"
+        config.write_text(config.read_text() + settings)
+        origin.git("commit", "-q", "-am", "Work as a fleet")
+        self.origin = origin
+        self.remote = folder / "remote.git"
+        git(folder, "clone", "-q", "--bare", str(origin.root), "remote.git")
+
+    def machine(self, name: str) -> Machine:
+        made = Machine(self._folder / name, self.remote)
+        (made.folder / "scenario.json").write_text(self.origin.scenario.read_text())
+        return made
+
+    def events(self) -> list[Recorded]:
+        bucket = self._s3.patient_bucket(self._prefix)
+        with BucketRecord(bucket, Location(Path(), Path(), Path()), lambda: "nobody") as record:
+            return [*record.events(SLUG)]
+
+    def wait_for(self, count: int, worker: subprocess.Popen[str]) -> None:
+        """Until so many events are on record, or the feature needs nobody any more."""
+        pause = Event()
+        for _ in range(600):
+            events = self.events()
+            if len(events) >= count or worker.poll() is not None:
+                return
+            pause.wait(0.2)
+        raise AssertionError(f"{len(events)} events")
+
+    def tree(self, begun: str) -> dict[str, str]:
+        names = git(self.remote, "ls-tree", "-r", "--name-only", BRANCH).splitlines()
+        return {name: git(self.remote, "show", f"{BRANCH}:{name}").replace(begun, "(begun)") for name in names}
+
+
+def local_run(folder: Path) -> tuple[FeatureRun, list[Recorded], dict[str, str]]:
+    """The same feature by the local driver, as a person runs it."""
+    run = one_at_a_time(folder)
+    done = run.run("run", TYPE, DESCRIPTION)
+    assert done.returncode == 0, done.stderr
+    with run.reader() as reader:
+        events = [*reader.events(SLUG)]
+    names = run.git("ls-tree", "-r", "--name-only", BRANCH).splitlines()
+    return (
+        run,
+        events,
+        {name: git(run.root, "show", f"{BRANCH}:{name}").replace(events[0].ts, "(begun)") for name in names},
+    )
+
+
+@pytest.mark.demand("X8.g")
+def test_a_feature_by_the_fleet_gives_the_same_events_and_the_same_tree_as_by_the_local_driver(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str
+) -> None:
+    local, first, tree = local_run(tmp_path / "local")
+    fleet = Fleet(tmp_path, s3, temporal, prefix)
+    worker, person = fleet.machine("worker"), fleet.machine("person")
+    with worker.worker():
+        done = person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["feature"] == SLUG
+    second = fleet.events()
+    assert [*alike(second, worker.root)] == [*alike(first, local.root)]
+    tree.pop("phasegate.toml")
+    by_fleet = fleet.tree(second[0].ts)
+    by_fleet.pop("phasegate.toml")
+    assert by_fleet == tree != {}
+    report = verify_copy(s3.bucket(prefix), None)
+    assert (report.ok, report.entries) == (True, len(second)), report
+    assert not (worker.root / ".phasegate/store.db").exists(), "control: no store was used"
+    history = temporal.kept()
+    assert SLUG.encode() in history, "control"
+    assert SECRET.encode() not in history
+    assert b"I have read it." not in history, "what agents say is in the record, not in the history"
+
+
+@pytest.mark.demand("X8.h")
+def test_a_feature_ends_though_its_worker_and_the_server_die_again_and_again(
+    tmp_path: Path, s3: S3Server, prefix: str, temporal_program: str
+) -> None:
+    """The worker is killed three times and told to end once; the server dies, and later loses its database too.
+
+    In the end a person stops the feature, and lets it go on.
+    """
+    temporal = TemporalServer(temporal_program, tmp_path / "temporal")
+    temporal.start()
+    try:
+        fleet = Fleet(tmp_path, s3, temporal, prefix, lost_after_s=4)
+        worker, person = fleet.machine("worker"), fleet.machine("person")
+        given = person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--detach")
+        assert given.returncode == 0, given.stderr
+        for number, after in enumerate((20, 45, 70, 95)):
+            with worker.worker() as process:
+                fleet.wait_for(after, process)
+                if number == 0:
+                    temporal.kill()
+                    Event().wait(6)
+                    temporal.start()
+                process.send_signal(signal.SIGTERM if number == 2 else signal.SIGKILL)
+                process.wait(60)
+            if number == 1:
+                temporal.kill()
+                temporal.forget()
+                temporal.start()
+                assert person.phasegate("run", "--fleet", "--detach").returncode == 0
+        assert person.phasegate("escalate", "Wait for me", "--fleet").returncode == 0
+        with worker.worker():
+            stopped = person.phasegate("run", "--fleet", "--json")
+            assert (stopped.returncode, json.loads(stopped.stdout)["stage"]) == (1, "blocked"), stopped.stderr
+            assert person.phasegate("resolve", "Go on", "--fleet").returncode == 0
+            done = person.phasegate("run", "--fleet")
+            assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        temporal.kill()
+    events = fleet.events()
+    started = Counter(json.loads(one.payload)["id"] for one in events if one.kind == "job.started")
+    ended = Counter(json.loads(one.payload)["id"] for one in events if one.kind == "job.ended")
+    assert started == ended, "each job is started and ended once on record"
+    assert {*started.values()} == {1}
+    report = verify_copy(s3.bucket(prefix), None)
+    assert (report.ok, report.entries) == (True, len(events)), report
+    tree = fleet.tree(events[0].ts)
+    assert {"bye.py", "hi.py"} <= {*tree}
+
+
+@pytest.mark.demand("X8.h")
+def test_a_fleet_that_is_not_there_is_said_in_plain_words(tmp_path: Path, s3: S3Server, prefix: str) -> None:
+    (port,) = free_ports(1)
+    nowhere = TemporalServer.__new__(TemporalServer)
+    nowhere.address = f"127.0.0.1:{port}"
+    fleet = Fleet(tmp_path, s3, nowhere, prefix)
+    person = fleet.machine("person")
+    for command in (("run", TYPE, DESCRIPTION, "--fleet"), ("worker",)):
+        refused = person.phasegate(*command)
+        assert refused.returncode == 3, refused.stderr
+        assert "no Temporal server answers" in refused.stderr
+    assert person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--merge").returncode == 2
+    assert fleet.events() == [], "nothing was started"

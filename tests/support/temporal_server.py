@@ -1,0 +1,54 @@
+"""A real Temporal server on loopback, with its database in a file, so that it can die and come back."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+
+from support.s3_server import free_ports
+
+READY_WITHIN_S = 120.0
+
+
+class TemporalServer:
+    """The development server of Temporal's own command line program."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        self._port, http, metrics = free_ports(3)
+        self.address = f"127.0.0.1:{self._port}"
+        self._command = [
+            *(program, "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "error"),
+            *("--port", str(self._port), "--http-port", str(http), "--metrics-port", str(metrics)),
+            *("--db-filename", str(folder / "temporal.db")),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        with (self._folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        pause = Event()
+        for _ in range(int(READY_WITHIN_S / 0.1)):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
+                return
+            pause.wait(0.1)
+        raise AssertionError((self._folder / "server.log").read_text()[-4000:])
+
+    def kept(self) -> bytes:
+        """All bytes of its database."""
+        return b"".join(path.read_bytes() for path in self._folder.glob("temporal.db*"))
+
+    def forget(self) -> None:
+        """Its database is lost."""
+        for path in self._folder.glob("temporal.db*"):
+            path.unlink()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
