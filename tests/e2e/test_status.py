@@ -80,6 +80,7 @@ def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
         "hidden": [],
         "board": "",
         "detail": None,
+        "overlaps": [],
     }
     assert data == {"workflow": None, "features": [], "blockers": [], **nothing_else}
 
