@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,9 +136,10 @@ def test_a_foreign_pull_request_is_left_alone_and_ours_names_evidence_in_text_th
     assert "<img" not in pull.body
 
 
-@pytest.mark.demand("X7.a")
-def test_sync_looks_once_and_starts_no_agent(made: FeatureProject, forge: FakeForge) -> None:
-    at_forge(made, forge)
+@pytest.mark.demand("X7.a", "X7.i")
+@pytest.mark.parametrize("per", ["feature", "package"])
+def test_sync_looks_once_and_starts_no_agent(made: FeatureProject, forge: FakeForge, per: str) -> None:
+    at_forge(made, forge, f'per = "{per}"', "[run]\nparallel = 1")
     forge.people = [lambda: forge.approve(1, "mallory"), made_stop(made)]
     # The run is stopped after its first look; an approval of a stranger has merged nothing.
     assert made.call("run", "quick", DESCRIPTION).code == 130
@@ -144,11 +147,15 @@ def test_sync_looks_once_and_starts_no_agent(made: FeatureProject, forge: FakeFo
     jobs = len(made.jobs())
     forge.remark(1, "Please do it politely.")
     assert made.call("sync").code == 0
-    assert [one for one in made.happened() if isinstance(one, Remarked)]
+    if per == "package":
+        assert made.packages()["WP01"].round == 2
+    else:
+        assert [one for one in made.happened() if isinstance(one, Remarked)]
     assert len(made.jobs()) == jobs, "an agent was started"
-    forge.people = [lambda: forge.approve(1)]
+    forge.people = approve_all(forge)
     assert made.call("run").code == 0
-    assert forge.pulls[1].state == "merged"
+    assert {one.state for one in forge.pulls.values()} == {"merged"}
+    assert "# politely" in git(forge.bare, "show", "main:bye.py")
 
 
 def made_stop(made: FeatureProject) -> object:
@@ -306,6 +313,30 @@ def test_a_closed_pull_request_of_a_package_stops_it_and_goes_on_where_it_was(
     assert [job.phase for job in made.jobs()].count("implement") == jobs.count("implement"), "nothing was done anew"
 
 
+@pytest.mark.demand("X7.c", "X7.i")
+@pytest.mark.parametrize(
+    ("forge", "per", "reason", "states"),
+    [
+        ("github", "feature", "/pull/1 was closed without a merge", ["closed", "merged"]),
+        ("gitlab", "package", "/merge_requests/1 was deleted at the forge", ["merged"] * 3),
+    ],
+    indirect=["forge"],
+)
+def test_a_branch_that_a_person_deletes_at_the_forge_stops_the_work_and_is_pushed_anew(
+    made: FeatureProject, forge: FakeForge, per: str, reason: str, states: list[str]
+) -> None:
+    at_forge(made, forge, f'per = "{per}"')
+    forge.people = [lambda: forge.delete_branch(1), *approve_all(forge)]
+    stopped = made.call("run", "quick", DESCRIPTION)
+    assert (stopped.code, reason in stopped.stderr, "resolve" in stopped.stderr) == (1, True, True), stopped
+    assert forge.head(forge.pulls[1].branch) == "", "nothing is undone behind a person's back"
+    assert made.call("resolve", "push it anew").code == 0
+    done = made.call("run")
+    assert done.code == 0, done
+    assert [one.state for one in forge.pulls.values()] == states
+    assert made.audit_problems() == []
+
+
 @pytest.mark.demand("X7.d")
 @pytest.mark.parametrize("per", ["feature", "package"])
 def test_a_token_that_does_not_do_is_told_and_its_value_gets_nowhere(
@@ -322,10 +353,26 @@ def test_a_token_that_does_not_do_is_told_and_its_value_gets_nowhere(
         refused = made.call("run")
         assert (refused.code, hint in refused.stderr) == (3, True), refused
     forge.faults, forge.people = [], approve_all(forge)
+    started: list[tuple[list[str], dict[str, str]]] = []
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if watching and event == "subprocess.Popen":
+            _, argv, _, env = arguments
+            started.append(([*map(os.fsdecode, argv)], dict(env or os.environ)))
+
+    sys.addaudithook(watch)
+    watching = True
     done = made.call("run")
+    watching = False
     assert (done.code, {one.state for one in forge.pulls.values()}) == (0, {"merged"}), done
     assert len(forge.pulls) == (3 if per == "package" else 1)
     assert TOKEN not in done.stdout + done.stderr
+    # The control: git is told the token by its environment, so the processes that were started are seen.
+    (basic,) = {env["GIT_CONFIG_VALUE_0"].split()[-1] for _, env in started if "GIT_CONFIG_VALUE_0" in env}
+    assert TOKEN in base64.b64decode(basic).decode()
+    assert [argv for argv, _ in started if TOKEN in str(argv) or basic in str(argv)] == []
+    told = {Path(argv[0]).name for argv, env in started if TOKEN in str(env) or basic in str(env)}
+    assert told == {"git"}
     every = [path for path in made.root.rglob("*") if path.is_file()]
     assert [path for path in every if TOKEN.encode() in path.read_bytes()] == []
     # The control: the jobs' logs hold an environment, so a token in it would have been found.

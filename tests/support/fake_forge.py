@@ -135,6 +135,14 @@ class FakeForge:
             pull.state, pull.merged_as, pull.head_then = "merged", commit, head
             return commit
 
+    def delete_branch(self, number: int) -> None:
+        """GitHub and Gitea close a pull request without a branch; GitLab has it open, at the commit that it knows."""
+        with self.lock:
+            pull = self.pulls[number]
+            pull.head_then = self.head(pull.branch)
+            git(self.bare, "update-ref", "-d", f"refs/heads/{pull.branch}")
+            pull.state = "open" if self.kind == "gitlab" else "closed"
+
     # --- what the APIs share
 
     def create(self, branch: str, base: str, title: str, body: str, draft: bool) -> FakePull | None:
@@ -160,7 +168,7 @@ class FakeForge:
         return [number for number in self.issues if label in self.labelled.get(number, [])]
 
     def head_of(self, pull: FakePull) -> str:
-        return pull.head_then or self.head(pull.branch)
+        return pull.head_then if pull.state == "merged" else self.head(pull.branch) or pull.head_then
 
 
 def _github(forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json) -> tuple[int, object]:  # noqa: C901
@@ -397,6 +405,7 @@ def _gitlab_brief(forge: FakeForge, pull: FakePull) -> Json:
 
 
 def _gitlab_merge(forge: FakeForge, pull: FakePull) -> Json:
+    is_open = "mergeable" if forge.head(pull.branch) else "commits_status"
     more: Json = {
         "target_branch": pull.base,
         "source_branch": pull.branch,
@@ -405,7 +414,7 @@ def _gitlab_merge(forge: FakeForge, pull: FakePull) -> Json:
         "work_in_progress": pull.draft,
         "merge_commit_sha": pull.merged_as or None,
         "merge_when_pipeline_succeeds": pull.queued,
-        "detailed_merge_status": "mergeable" if pull.state == "open" else "not_open",
+        "detailed_merge_status": is_open if pull.state == "open" else "not_open",
     }
     return gitlab_answers.merge(forge.url, _gitlab_brief(forge, pull), forge.head_of(pull), more)
 

@@ -227,4 +227,5 @@ def _as_pull(found: _GitLabMerge) -> Pull:
         draft=found.draft,
         merged_as=merged_as if state is PullState.MERGED else "",
         queued=found.merge_when_pipeline_succeeds,
+        without_branch=found.detailed_merge_status == "commits_status",  # the others close it then
     )

@@ -43,6 +43,7 @@ class Pull(msgspec.Struct, frozen=True, kw_only=True):
     draft: bool = False
     merged_as: str = ""
     queued: bool = False
+    without_branch: bool = False  # it is open, and its branch is not there any more
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,8 +92,11 @@ def judge_pull(look: Look, *, head: str, base: str, known: Collection[str], auto
     if pull.state is PullState.MERGED:
         return PullJudgement(PullStep.MERGED, pull.merged_as)
     if pull.state is PullState.CLOSED:
-        remedy = "reopen it and resolve, or end the workflow: phasegate cancel"
+        remedy = "reopen it or have it opened anew: resolve; or end the workflow: phasegate cancel"
         return PullJudgement(PullStep.STOP, f"{pull.url} was closed without a merge", remedy)
+    if pull.without_branch:
+        remedy = "have it pushed anew: resolve; or end the workflow: phasegate cancel"
+        return PullJudgement(PullStep.STOP, f"the branch of {pull.url} was deleted at the forge", remedy)
     if pull.base != base:
         remedy = f"set its base back to {base}, then resolve"
         return PullJudgement(PullStep.STOP, f"{pull.url} now goes into {pull.base}, not into {base}", remedy)

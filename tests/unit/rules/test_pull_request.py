@@ -61,8 +61,10 @@ def test_what_is_not_approved_green_and_mergeable_is_not_merged(doubt: Look) -> 
 
 
 @pytest.mark.demand("X7.f")
-@pytest.mark.parametrize("moved", [pull(head="b" * 40), pull(base="other"), pull(state=PullState.CLOSED)])
-def test_another_head_another_base_or_a_closed_one_stops_for_a_person(moved: Look) -> None:
+@pytest.mark.parametrize(
+    "moved", [pull(head="b" * 40), pull(base="other"), pull(state=PullState.CLOSED), pull(without_branch=True)]
+)
+def test_another_head_another_base_a_closed_one_or_one_without_a_branch_stops_for_a_person(moved: Look) -> None:
     assert step(moved) is PullStep.STOP
 
 
