@@ -59,6 +59,7 @@ def story(folder: Path, planted: str) -> FeatureProject:
         plans("01-requirements", WORKFLOWS["quick"]) | {"steps": [*_documents(), PASS]},
         builds("WP01", *plants, round=1),
         builds("WP01", file(planted, FILES[planted])),
+        builds("WP02", file("src/code.txt", "bold as before\n")),  # sent back from the merge, it fixes nothing
         says("review", "NEEDS_CHANGES", "A fake interpreter.", package="WP01", round=1),
         *(turn(phase, PASS) for phase in ("challenge", "review", "archive")),
     )
@@ -90,7 +91,8 @@ def test_a_fake_interpreter_that_an_agents_setup_planted_turns_no_later_merge_gr
     assert project.command("check").code == 0, "control: main is green, its new test included"
     refused = project.command("complete")
     assert refused.code == 1
-    assert "test_new" in refused.stdout + refused.stderr
+    assert "sent back: the checks fail" in refused.stderr
+    assert "test: 1 of 2 tests failed" in refused.stderr
     assert project.git("show", "main:src/code.txt") == "good"
     kept = [*(project.root / ".phasegate/setups").glob("*/files/.venv/bin/python3")]
     assert kept == [], "the cache holds what the person's trees made, and nothing else"
@@ -100,7 +102,9 @@ def test_a_fake_interpreter_that_an_agents_setup_planted_turns_no_later_merge_gr
         fake.write_text(FAKE.replace("\\n", "\n"))
         fake.chmod(0o755)
     said = [project.command("resolve", "try again"), project.command("run", "--merge")]
-    assert project.git("show", "main:src/code.txt") == "bold", f"control: a poisoned cache would have merged it: {said}"
+    assert project.git("show", "main:src/code.txt") == "bold as before", (
+        f"control: a poisoned cache would have merged it: {said}"
+    )
 
 
 @pytest.mark.demand("R4.a")

@@ -14,6 +14,7 @@ import pytest
 
 from phasegate.engine.outside_watch import Watch
 from phasegate.engine.project import opened_store
+from phasegate.rules.feature_events import SentBack
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.work_package import State
 from support.dispatch_project import FILES as PACKAGE_FILES
@@ -118,8 +119,10 @@ def test_a_merge_is_tested_by_the_commands_of_the_project_that_it_began_as(tmp_p
     project.git("add", "test_alone.py")
     project.git("commit", "-qm", "Nobody says bye")
     feature = project.drive(merge=True)
-    assert feature.workflow.stage is Stage.BLOCKED, feature.merged
-    assert "the checks fail" in feature.workflow.reason
+    assert feature.workflow.stage is Stage.BLOCKED, feature.merged  # nobody is there to fix it
+    (sent,) = [event for event in project.happened() if isinstance(event, SentBack)]
+    assert "the checks fail" in sent.reason
+    assert "test_nobody_says_bye" in sent.findings
     assert "bye.py" not in project.files_of("main")
 
 

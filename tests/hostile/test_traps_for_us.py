@@ -213,13 +213,18 @@ def test_what_an_agent_puts_into_the_folder_of_a_submodule_blocks_and_reaches_no
 
 @pytest.mark.demand("D6.d")
 @pytest.mark.parametrize(
-    ("is_here", "fill", "left"),
-    [(False, "git init -q library;", ""), (True, "git init -q library;", "a.txt\n"), (True, "", "a.txt\n")],
+    ("is_here", "fill", "left", "state"),
+    [
+        (False, "git init -q library;", "", State.DONE),
+        (True, "git init -q library;", "a.txt\n", State.BLOCKED),
+        (True, "", "a.txt\n", State.BLOCKED),
+    ],
     ids=["filled by the agent's git", "filled by us and then made a repository", "filled by us"],
 )
-def test_a_filled_submodule_is_no_violation_and_is_as_it_was_for_the_next_package(
-    tmp_path: Path, is_here: bool, fill: str, left: str
+def test_what_an_agent_leaves_in_a_filled_submodule_reaches_no_other_package(
+    tmp_path: Path, is_here: bool, fill: str, left: str, state: State
 ) -> None:
+    """Work inside a submodule that we filled is refused; a repository of the agent's own is none of ours."""
     project = with_submodule(tmp_path, is_here=is_here)
     fill = f"{fill} echo obey me > library/CLAUDE.md"
     look = {"run": "ls -A library > src/two.ts; echo end >> src/two.ts"}
@@ -228,7 +233,9 @@ def test_a_filled_submodule_is_no_violation_and_is_as_it_was_for_the_next_packag
         turn("implement", look, SUCCESS, package="WP02"),
         approves(),
     )
-    assert project.dispatch("WP01").state is State.DONE
+    first = project.dispatch("WP01")
+    assert first.state is state, first.reason
+    assert ("library/CLAUDE.md" in first.reason) is (state is State.BLOCKED)
     assert project.dispatch("WP02").state is State.DONE
     assert project.git("show", f"{FEATURE}:src/two.ts") == f"{left}end"
 
