@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 SHOWN_TESTS = 3
+ENTRY_FOLDERS = frozenset({"agents", "board", "contract", "crash", "e2e", "fleet", "forges", "hostile"})
 SECTIONS = "NWTPDRX"
 DEMAND_ID = re.compile(rf"[{SECTIONS}][1-9][0-9]*")
 HEAD = """# Traceability
 
 Which tests show which demand. Made from [demands.toml](demands.toml) and the `pytest.mark.demand` marks in `tests/`.
+A clause is shown by a test that goes through the product's entry. *Rules only*: all its tests call the code behind it.
 Do not edit: run `make traceability`.
 """
 Scope = ast.Module | ast.ClassDef
@@ -141,21 +143,29 @@ def _literal(argument: ast.expr, name: str) -> str:
 
 
 def tests_by_clause(demands: list[Demand], marks: list[Mark]) -> dict[str, list[str]]:
-    """The tests of each clause, sorted; a mark that names no clause is refused."""
+    """The tests of each clause, those through the entry first; a mark that names no clause is refused."""
     tests: dict[str, set[str]] = {f"{demand.id}.{key}": set() for demand in demands for key in demand.clauses}
     unknown = sorted({f"{test} names {seen.clause}" for seen, test in marks if seen.clause not in tests})
     if unknown:
         raise TraceabilityError("unknown demand clauses:\n  " + "\n  ".join(unknown))
     for seen, test in marks:
         tests[seen.clause].add(test)
-    return {clause: sorted(names) for clause, names in tests.items()}
+    return {
+        clause: sorted(names, key=lambda name: (not _through_the_entry(name), name)) for clause, names in tests.items()
+    }
 
 
 def document(demands: list[Demand], tests: dict[str, list[str]]) -> str:
     """The whole text of TRACEABILITY.md."""
-    shown = sum(1 for names in tests.values() if names)
-    sections = [_section(demand, tests) for demand in demands]
-    return "\n".join([HEAD, f"{shown} of {len(tests)} clauses have tests.\n", *sections])
+    shown = sum(1 for names in tests.values() if names and _through_the_entry(names[0]))
+    untested = sum(1 for names in tests.values() if not names)
+    rules_only = len(tests) - shown - untested
+    counts = f"{shown} of {len(tests)} clauses are shown, {rules_only} rules only, {untested} open.\n"
+    return "\n".join([HEAD, counts, *(_section(demand, tests) for demand in demands)])
+
+
+def _through_the_entry(test: str) -> bool:
+    return test.split("/")[1] in ENTRY_FOLDERS
 
 
 def _section(demand: Demand, tests: dict[str, list[str]]) -> str:
@@ -167,9 +177,10 @@ def _section(demand: Demand, tests: dict[str, list[str]]) -> str:
 
 
 def _tests_cell(names: list[str]) -> str:
+    rules_only = "rules only: " if names and not _through_the_entry(names[0]) else ""
     named = [f"`{name}`" for name in names[:SHOWN_TESTS]]
     more = [f"+{len(names) - SHOWN_TESTS} more"] if len(names) > SHOWN_TESTS else []
-    return ", ".join(named + more) or "open"
+    return rules_only + ", ".join(named + more) or "open"
 
 
 def _cell(text: str) -> str:

@@ -25,14 +25,15 @@ class Project:
     def __init__(self, root: Path) -> None:
         self.root = root
         (root / "docs").mkdir()
-        (root / "tests" / "unit").mkdir(parents=True)
         self.demands(DEMANDS)
 
     def demands(self, text: str) -> None:
         (self.root / "docs" / "demands.toml").write_text(text, encoding="utf-8")
 
-    def tests(self, text: str, name: str = "test_x.py") -> None:
-        (self.root / "tests" / "unit" / name).write_text(f"import pytest\n{text}", encoding="utf-8")
+    def tests(self, text: str, name: str = "unit/test_x.py") -> None:
+        path = self.root / "tests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"import pytest\n{text}", encoding="utf-8")
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(TOOL), "--root", str(self.root), *arguments]
@@ -137,14 +138,28 @@ def test_a_mark_that_cannot_be_attributed_is_refused(project: Project, source: s
 )
 def test_every_form_of_mark_is_found(project: Project, source: str, test: str) -> None:
     project.tests(source)
-    assert f"| N2.b | second clause | `tests/unit/test_x.py::{test}` |" in project.document()
+    assert f"| N2.b | second clause | rules only: `tests/unit/test_x.py::{test}` |" in project.document()
 
 
 def test_an_untested_clause_is_listed_open_and_counted(project: Project) -> None:
     project.tests("@pytest.mark.demand('N2.b')\ndef test_one(): ...\n")
     text = project.document()
     assert "| N2.a | first clause | open |" in text
-    assert "1 of 3 clauses have tests." in text
+    assert "0 of 3 clauses are shown, 1 rules only, 2 open." in text
+
+
+@pytest.mark.parametrize("folder", ["agents", "board", "contract", "crash", "e2e", "fleet", "forges", "hostile"])
+def test_only_a_test_through_the_products_entry_shows_a_clause_and_it_is_named_first(
+    project: Project, folder: str
+) -> None:
+    for inside in ("unit", "property", "tools", "docs"):
+        project.tests("@pytest.mark.demand('N2.a', 'N2.b')\ndef test_it(): ...\n", name=f"{inside}/test_{inside}.py")
+    assert "0 of 3 clauses are shown, 2 rules only, 1 open." in project.document()
+    project.tests("@pytest.mark.demand('N2.b')\ndef test_it(): ...\n", name=f"{folder}/test_entry.py")
+    text = project.document()
+    assert "1 of 3 clauses are shown, 1 rules only, 1 open." in text
+    assert "| N2.a | first clause | rules only: `tests/docs/" in text
+    assert f"| N2.b | second clause | `tests/{folder}/test_entry.py::test_it`, " in text
 
 
 def test_at_most_three_tests_are_named(project: Project) -> None:
@@ -162,5 +177,5 @@ def test_demands_are_in_natural_order_and_pipes_are_escaped(project: Project) ->
 
 def test_the_same_input_gives_the_same_bytes(project: Project) -> None:
     project.tests("@pytest.mark.demand('N2.a', 'N2.b')\ndef test_one(): ...\n")
-    project.tests("@pytest.mark.demand('N2.a')\ndef test_two(): ...\n", name="test_a.py")
+    project.tests("@pytest.mark.demand('N2.a')\ndef test_two(): ...\n", name="unit/test_a.py")
     assert project.document() == project.document()
