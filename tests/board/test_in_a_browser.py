@@ -160,6 +160,7 @@ def test_every_button_does_what_it_says_and_a_reason_survives_what_happens_meanw
         page.fill(".decision textarea", "look at it")
         page.click("text=Hold for a person")
         page.wait_for_selector("text=Your decision")
+        assert page.input_value(".decision textarea") == ""  # its reason went with it, also before the answer is here
         page.click("text=Resolved: try again")
         page.wait_for_selector("#notice .is-bad")  # it needs a reason
         page.fill(".decision textarea", "go on")

@@ -13,6 +13,7 @@ import pytest
 from phasegate.engine import orders
 from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.project import opened_store
+from phasegate.record.lock import feature_lock
 from phasegate.rules.feature_events import Cancelled, Escalated
 from support.board_client import BoardClient
 from support.dispatch_project import make_project
@@ -83,6 +84,9 @@ def test_an_order_counts_for_what_the_page_showed_and_once(run: FeatureRun) -> N
         assert board.post(f"{PAGE}/order/escalate", seq=shown).status == 404  # it needs a reason
         assert board.post(f"{PAGE}/order/escalate", seq="x", text="look").status == 404
         assert board.post(f"{PAGE}/order/delete", seq=shown, text="look").status == 404
+        assert board.post(f"{PAGE}/order/escalate", seq=shown + 1, text="look").status == 409  # that was never shown
+        with opened_store(run.project) as store:  # changes nothing of what they decide on
+            orders.note(run.project, store, SLUG, "somebody else was here")
         assert board.post(f"{PAGE}/order/escalate", seq=shown, text="look").status == 200
         again = board.post(f"{PAGE}/order/escalate", seq=shown, text="look")
         assert (again.status, "has moved on" in again.text) == (409, True)
@@ -97,6 +101,16 @@ def test_an_order_counts_for_what_the_page_showed_and_once(run: FeatureRun) -> N
         ("Escalated", "board"),
         ("Cancelled", "board"),
     ]
+
+
+@pytest.mark.demand("X2.b")
+def test_who_gives_an_order_is_not_offered_to_be_stopped(run: FeatureRun) -> None:
+    run.run("start", TYPE, DESCRIPTION)
+    with BoardClient(run.root) as board:
+        for command, is_work in (("resolve", False), (f"run {SLUG}", True)):
+            with feature_lock(run.project.location.locks, SLUG, command, "now"):
+                page = board.get(PAGE).text
+            assert ("Stop the run" in page, "Nobody is at work on this" in page) == (is_work, not is_work)
 
 
 @pytest.mark.demand("X2.b")

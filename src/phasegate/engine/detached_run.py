@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.cage.detached import Detached, ask_to_end
-from phasegate.engine.driver import Wishes
-from phasegate.engine.feature_journal import HAPPENED
-from phasegate.engine.packages import HAPPENED as OF_PACKAGE
+from phasegate.engine.driver import Wishes, has_moved
 from phasegate.engine.project import Project
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.record.holder import Holder, feature_holder, holders, is_alive
@@ -84,8 +82,7 @@ def _progress(location: Location, feature: str, after_seq: int = 0) -> tuple[int
     if reader is None:
         return 0, False
     with reader:
-        is_under_way = any(one.kind in (HAPPENED, OF_PACKAGE) for one in reader.events(feature, after_seq))
-        return reader.seq(feature), is_under_way
+        return reader.seq(feature), has_moved(reader, feature, after_seq)
 
 
 def _ended_at_once(run: DetachedRun, code: int, written: int) -> DetachedRun:

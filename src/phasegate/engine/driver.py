@@ -13,13 +13,14 @@ from typing import NamedTuple
 from phasegate.config.settings import MergeMode
 from phasegate.engine.admission import DriverDesk
 from phasegate.engine.dispatch import LONGEST_WAIT_S, Stopped, what_does_not_hold
-from phasegate.engine.feature_journal import choose, open_feature_journal
+from phasegate.engine.feature_journal import HAPPENED, choose, open_feature_journal
 from phasegate.engine.forge_patience import Patience
 from phasegate.engine.local_desk import local_desk
 from phasegate.engine.notifying import tell_about_failure, tell_about_feature
+from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.phase_checks import expect_base
 from phasegate.engine.phase_steps import PhaseSteps
-from phasegate.engine.ports import RunRecord
+from phasegate.engine.ports import RecordReader, RunRecord
 from phasegate.engine.project import Project
 from phasegate.engine.side_by_side import SideBySide
 from phasegate.engine.unit_loop import UnitLoop
@@ -45,14 +46,25 @@ class Wishes(NamedTuple):
     look_once: bool = False  # at the forge, and start no agent
 
 
+def has_moved(record: RecordReader, slug: str, seen: int) -> bool:
+    """Whether anything has happened to a feature or its packages since an event; notes and times are no step of it."""
+    return any(one.kind in (HAPPENED, OF_PACKAGE) for one in record.events(slug, seen))
+
+
+def refuse_if_moved(record: RecordReader, slug: str, seen: int) -> None:
+    """Refuse what a person decided on something that is not so any more, or that never was shown."""
+    if seen > record.seq(slug) or has_moved(record, slug, seen):
+        raise StateConflict(f"{slug} has moved on since it was shown", "look at it again, and decide again")
+
+
 @contextmanager
 def at_work(
     project: Project, record: RunRecord, slug: str, command: str, seen: int | None = None
 ) -> Iterator[WorkJournal[Feature, Happened]]:
-    """Hold a feature alone, with its journal. `seen`: its last event as a person saw it; another one is a refusal."""
+    """Hold a feature alone, with its journal. `seen`: its last event as a person saw it; if it moved since, refuse."""
     with feature_lock(project.location.locks, slug, command, project.now()):
-        if seen is not None and record.seq(slug) != seen:
-            raise StateConflict(f"{slug} has moved on since it was shown", "look at it again, and decide again")
+        if seen is not None:
+            refuse_if_moved(record, slug, seen)
         journal = open_feature_journal(project, record, slug)
         if not journal.is_begun:
             raise StateConflict(f"feature {slug} has no workflow", 'begin one: phasegate run feature "..."')

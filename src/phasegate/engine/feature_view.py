@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from phasegate.engine.run_log import StepTimed
-from phasegate.engine.views import PackageCard, feature_card, package_cards, worker_on
+from phasegate.engine.views import PackageCard, feature_card, package_cards
 from phasegate.engine.watching import Follower, StreamEvent
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Gate
@@ -121,17 +121,19 @@ def standing_view(feature: Feature, *, is_held: bool = False) -> StandingView:
 def feature_view(reader: Reader, slug: str, *, told: bool = False) -> FeatureView | None:
     """Everything about one feature, with `told` also what people were told; None if it has no workflow."""
     row = next((row for row in reader.workflows() if row.feature == slug), None)
-    follower = Follower(reader, slug, after=0)
-    events = [*follower.events()]
-    if row is None or follower.feature is None:
+    if row is None:
         return None
-    card, gates = feature_card(reader, row), reader.gates(slug)
+    card = feature_card(reader, row)  # who works on it before what happened: one that has ended has recorded all
+    follower = Follower(reader, slug, after=0)
+    events, gates = [*follower.events()], reader.gates(slug)
+    if follower.feature is None:
+        return None
     return FeatureView(
         card,
         tuple(_phase_view(phase, gates) for phase in card.phases),
         package_cards(reader, slug),
         tuple(sorted(_bars(reader, slug, events, gates), key=lambda bar: bar.started)),
-        standing_view(follower.feature, is_held=worker_on(reader, slug) is not None),
+        standing_view(follower.feature, is_held=card.worker is not None),
         reader.spent(slug),
         events[-1].seq,
         tuple(ToldLine(e.position, e.ts, e.phase, e.package, e.line) for e in events if e.line) if told else None,

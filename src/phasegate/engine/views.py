@@ -24,6 +24,7 @@ from phasegate.rules.board import (
     ENDED,
     HIDDEN_TOLD,
     NOTICE,
+    ORDERS,
     FeatureCard,
     Worker,
     counts,
@@ -312,9 +313,14 @@ def _waits(reader: Reader, row: Workflow) -> bool:
 
 
 def worker_on(reader: Reader, feature: str, package: str = "") -> Worker | None:
-    """The process that works on a feature, or on one of its packages; None if none does. No lock is taken."""
+    """The process that works on a feature, or on one of its packages; None if none does. No lock is taken.
+
+    Who gives an order does not work on it: a page would offer to stop that, and take the button away again.
+    """
     holder = feature_holder(reader.location.locks, f"{feature}-{package}" if package else feature)
-    return Worker(holder.pid, holder.command, holder.since) if holder else None
+    if holder is None or holder.command.partition(" ")[0] in ORDERS:
+        return None
+    return Worker(holder.pid, holder.command, holder.since)
 
 
 def features_of(reader: Reader, feature: str | None = None) -> list[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from threading import RLock
 from typing import Any
 
@@ -26,8 +28,15 @@ from phasegate.record.rows import TABLES, Event, Row
 from phasegate.record.schema import SCHEMA, Schema, connect, create_store, damaged
 from phasegate.rules.artifact_path import require_slug
 from phasegate.rules.chain import ChainEntry, Head, entry_hash, origin
+from phasegate.typed import read_json
 
 REPOSITORY = ""  # events that concern no feature
+ADOPTED = "audit.adopted"
+LAST = 1 << 62
+
+
+class _Adopted(msgspec.Struct, frozen=True):
+    lost: list[str]  # the heads that were not there, and began anew
 
 
 class Store(Reader):
@@ -97,12 +106,27 @@ class Store(Reader):
             raise damaged(self.location.store, "it was replaced while it was in use")
         head = self.head()
         if not any(kept[:2] == head[:2] for kept in self.heads.ends()):
-            raise damaged(
-                self.location.store,
-                f"it ends at entry {head.entries}, which is not the head kept in {self.heads.path}; "
-                "it was changed, or replaced by another copy",
-            )
+            raise self._unknown_end(head)
         return head
+
+    def _unknown_end(self, head: Head) -> StateConflict:
+        """The refusal of a store that ends where the heads do not say. It may have been used with other heads."""
+        known = max((one.entries for one in self.heads.ends() if self.hash_at(one.entries) == one.hash), default=LAST)
+        since = (one for one in self.events(REPOSITORY) if one.position > known and one.kind == ADOPTED)
+        below = self.heads.path.parts[-4:]  # in a state folder; a copy of the repository has another place there
+        with suppress(msgspec.MsgspecError):
+            begun = [Path(lost) for one in since for lost in read_json(one.payload, _Adopted).lost]
+            if other := [path for path in begun if path.parts[-4:] == below and path != self.heads.path]:
+                return StateConflict(
+                    f"the store {self.location.store} was used with another state folder: "
+                    f"its heads are kept in {other[-1]}, and those in {self.heads.path} are older",
+                    f"start phasegate with XDG_STATE_HOME={other[-1].parents[3]}, in each program that starts it",
+                )
+        return damaged(
+            self.location.store,
+            f"it ends at entry {head.entries}, which is not the head kept in {self.heads.path}; "
+            "it was changed, or replaced by another copy",
+        )
 
     def _insert(self, head: Head, feature: str, seq: int, ts: str, events: Sequence[Event]) -> Head:
         count, previous = head.entries, head.hash
@@ -134,8 +158,7 @@ class Store(Reader):
         self._check_identity(anchor)
         lost = self._settle_heads() + self._settle_anchor(anchor)
         if lost:
-            payload = msgspec.json.encode({"lost": lost})
-            self.append_now(REPOSITORY, ts, [Event("audit.adopted", payload)])
+            self.append_now(REPOSITORY, ts, [Event(ADOPTED, msgspec.json.encode(_Adopted(lost)))])
             self.anchor(adopting=True)
 
     def _settle_heads(self) -> list[str]:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 COLUMNS = ("PLANNED", "DOING", "FOR_REVIEW", "DONE", "BLOCKED")
 NARROW = 76  # below this, five columns show too little of each title
 ENDED = ("completed", "cancelled")
+# These hold a feature for a moment, as their lock says. All else that holds it works on it.
+ORDERS = ("start", "advance", "retry", "resolve", "back", "escalate", "cancel", "complete", "note")
 NOTICE = "notice.given"  # on record: what a person is told
 HIDDEN_TOLD = "characters that nobody sees"  # how the notice about them begins
 AT_A_FORGE = " waits for people"  # the end of a reason: behind the last gate, a pull request

@@ -377,6 +377,24 @@ def test_a_write_ahead_log_that_lost_its_end_is_refused(location: Location, tmp_
         open_record(location)
 
 
+def test_a_store_that_was_used_with_another_state_folder_is_refused_and_that_folder_is_named(
+    location: Location, tmp_path: Path
+) -> None:
+    make_record(location)
+    elsewhere = tmp_path / "elsewhere" / location.state_home.name
+    with open_record(location._replace(state_home=elsewhere)) as store:
+        append_numbers(store, range(2))
+    with pytest.raises(StateConflict, match="was used with another state folder") as refused:
+        open_record(location)
+    assert refused.value.hint.startswith(f"start phasegate with XDG_STATE_HOME={elsewhere.parent}, ")
+    with open_record(location._replace(state_home=elsewhere)):
+        pass  # the control: as the hint says
+    with closing(sqlite3.connect(location.store)) as connection, connection:
+        connection.execute("UPDATE event SET hash = 'x' || hash")
+    with pytest.raises(StateConflict, match=r"is damaged: .* not the head kept in"):  # not what was known here
+        open_record(location)
+
+
 def test_a_state_directory_that_cannot_be_written_is_named(location: Location) -> None:
     location.state_home.parent.mkdir()
     location.state_home.write_text("a file in its place")

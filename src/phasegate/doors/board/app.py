@@ -26,7 +26,7 @@ from phasegate.engine import orders
 from phasegate.engine.audit_view import chain_page, verified
 from phasegate.engine.board_places import kept_repositories, named_repositories
 from phasegate.engine.detached_run import start_detached, stop_runs
-from phasegate.engine.driver import Wishes
+from phasegate.engine.driver import Wishes, refuse_if_moved
 from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.feature_view import StandingView, agent_bars, feature_view, standing_view
 from phasegate.engine.job_log import log_page
@@ -117,9 +117,9 @@ class Board:
         for place, root in self.places().items():
             with suppress(PhasegateError), self.reader(root) as reader:
                 for slug in waiting_features(reader):
-                    feature = read_feature(reader, slug)
+                    seq, feature = reader.seq(slug), read_feature(reader, slug)  # the number of no later one
                     if feature is not None:
-                        yield place, standing_view(feature), reader.seq(slug)
+                        yield place, standing_view(feature), seq
 
     def questions(self) -> Iterator[tuple[str, AgentQuestion]]:
         """Every open question of an agent, with its repository."""
@@ -381,8 +381,8 @@ def _order(board: Board, request: Request, given: dict[str, str]) -> Html:
     with opened_store(project) as store:
         if order != "run":
             orders.give(project, store, slug, orders.GivenOrder(order, text, given.get("phase", "")), by, int(seq))
-        elif store.seq(slug) != int(seq):
-            raise StateConflict(f"{slug} has moved on since it was shown", "look at it again, and decide again")
+        else:
+            refuse_if_moved(store, slug, int(seq))
     if order in ("run", "complete", "resolve", "retry", "advance", "back"):
         start_detached(project, slug, Wishes(by=by))
     return shell.notice(f"{order} of {slug}: done.")

@@ -6,7 +6,13 @@ const say = (word) => {
 };
 document.addEventListener("htmx:sse:after:connection", () => say("live"));
 for (const name of ["htmx:sse:error", "htmx:sse:close"]) document.addEventListener(name, () => say("offline"));
-// What was said to an order is not said to the next one; refused, it stays to be said again.
-document.addEventListener("htmx:after:request", ({detail: {ctx}}) => {
-  if (ctx.request.method === "POST" && ctx.response?.status === 200) ctx.sourceElement.closest("form")?.reset();
+// What is said to an order goes with it, so that the next one does not get it; refused, it is back to be said again.
+document.addEventListener("htmx:before:request", ({detail: {ctx}}) => {
+  const box = ctx.request.method === "POST" && ctx.sourceElement.closest("form")?.elements.text;
+  if (box) { ctx.said = {box, text: box.value}; box.value = ""; }
+});
+document.addEventListener("htmx:finally:request", ({detail: {ctx}}) => {
+  if (ctx.request.method !== "POST" || ctx.said?.box.value) return;
+  if (ctx.response?.status === 200) ctx.sourceElement.closest("form")?.reset();
+  else if (ctx.said) ctx.said.box.value = ctx.said.text;
 });
