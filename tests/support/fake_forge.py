@@ -168,7 +168,8 @@ class FakeForge:
         return [number for number in self.issues if label in self.labelled.get(number, [])]
 
     def head_of(self, pull: FakePull) -> str:
-        return pull.head_then if pull.state == "merged" else self.head(pull.branch) or pull.head_then
+        now = self.head(pull.branch)
+        return pull.head_then or now if pull.state == "merged" else now or pull.head_then
 
 
 def _github(forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json) -> tuple[int, object]:  # noqa: C901
