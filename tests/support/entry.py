@@ -1,0 +1,24 @@
+"""The program's one entry, called in this process: for tables of many calls, where a process each is no claim."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+from unittest import mock
+
+from phasegate.__main__ import main
+from support.dispatch_project import Done
+
+
+def phasegate(*arguments: str, cwd: Path) -> Done:
+    """What `phasegate ARGUMENTS` writes in this folder, to the byte, and its exit code."""
+    raw, raw_err = io.BytesIO(), io.BytesIO()
+    out, err = (io.TextIOWrapper(stream, encoding="utf-8", newline="") for stream in (raw, raw_err))
+    argv = mock.patch.object(sys, "argv", ["phasegate", *arguments])
+    with argv, contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main()
+    out.flush()
+    err.flush()
+    return Done(code, raw.getvalue().decode(), raw_err.getvalue().decode())
