@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -91,6 +92,7 @@ def test_a_feature_is_published_corrected_after_remarks_approved_and_merged(
     assert done.code == 0, done
     pull = forge.pulls[1]
     assert [one.state for one in forge.pulls.values()] == ["merged"]
+    assert re.search(r"\| FR-BYE-001 \| WP01[^|]* \| [0-9a-f]{12}[^|]* \| test_bye.py", pull.body), pull.body
     merged = git(forge.bare, "show", "main:bye.py")
     assert "# politely" in merged
     assert "# briefly" not in merged, "a stranger's remark was followed"

@@ -54,13 +54,14 @@ class _PackagePulls:
 
     def _body(self) -> str:
         package, run = self._package, self._run
+        head = run.commit[:12]
         tests = ", ".join(package.deliverables.tests)
         return pull_body(
             BodyParts(
                 marker=self._publisher.marker,
                 asked=package.title,
-                requirements=[(name, package.work_package_id, "see below", tests) for name in package.requirements],
-                packages=[(package.work_package_id, f"{package.title} (round {run.round})", run.commit[:12])],
+                requirements=[(name, package.work_package_id, head, tests) for name in package.requirements],
+                packages=[(package.work_package_id, f"{package.title} (round {run.round})", head)],
                 gates=[("manifest", "passed", self._place.phase)],
             )
         )

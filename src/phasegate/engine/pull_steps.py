@@ -5,7 +5,7 @@ Each step is safe to repeat: what is there is found before anything is made, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from phasegate.checks.excerpt import listed
 from phasegate.engine.briefing import CHANGELOG
@@ -105,32 +105,39 @@ class PullSteps:
 
     def _body(self) -> str:
         feature, spent = self._feature, self._known.spent
+        commits = self._commits()
         cost = f"{spent.tokens} tokens, {spent.cost_usd:.2f} USD, as the agents report them" if spent.tokens else ""
         return pull_body(
             BodyParts(
                 marker=self._publisher.marker,
                 asked=feature.description or feature.workflow.type,
                 refers_to=issue_of_wish(feature.description),
-                requirements=[*self._requirements()],
-                packages=[*self._packages()],
+                requirements=[*self._requirements(commits)],
+                packages=[*self._packages(commits)],
                 gates=[(gate_name(phase.key), "passed", phase.key) for phase in feature.plan],
                 cost=cost,
                 chain=self._known.chain,
             )
         )
 
-    def _packages(self) -> Iterator[tuple[str, str, str]]:
+    def _commits(self) -> dict[str, str]:
+        """The last commit of each package, where its branch is still there."""
         branches = {row.id: f"{self._branch.name}-{row.id}" for row in self._known.packages}
-        commits = self._project.refs.fetch(*branches.values()) if branches else {}
-        for row in self._known.packages:
-            yield row.id, f"{row.title} ({row.state}, round {row.round})", commits.get(branches[row.id], "")[:12]
+        found = self._project.refs.fetch(*branches.values()) if branches else {}
+        return {name: found.get(branch, "")[:12] for name, branch in branches.items()}
 
-    def _requirements(self) -> Iterator[tuple[str, str, str, str]]:
+    def _packages(self, commits: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+        for row in self._known.packages:
+            yield row.id, f"{row.title} ({row.state}, round {row.round})", commits[row.id]
+
+    def _requirements(self, commits: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
         packages = [one.package for one in planned_in(self._branch.slug, self._known.documents).values()]
         for name in dict.fromkeys(name for one in packages for name in one.requirements):
             serving = [one for one in packages if name in one.requirements]
             tests = dict.fromkeys(path for one in serving for path in one.deliverables.tests)
-            yield name, ", ".join(one.work_package_id for one in serving), "see below", ", ".join(tests)
+            names = [one.work_package_id for one in serving]
+            heads = filter(None, (commits.get(package, "") for package in names))
+            yield name, ", ".join(names), ", ".join(heads), ", ".join(tests)
 
     # --- waiting
 
