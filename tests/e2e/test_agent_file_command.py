@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import stat
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from phasegate.doors.cli import run
 from phasegate.prompts.agent_files import SHIPPED_FOLDER, shipped_files
+from support.agent_file_shapes import CLOSING_LINES, HERE, PROTOCOL_PLACES, SHAPES, SUB_AGENTS, unmarked
 
 PLAIN = "---\nphases: [03-architecture]\n---\n\n# SELF-VALIDATION\n\n- [ ] sure?\n\nYou are it.\n"
 
@@ -222,3 +224,43 @@ def test_a_file_name_cannot_steer_the_terminal(agents: Path, capsys: pytest.Capt
     (agents / "\x1b[31mred\n.md").write_bytes(b"\xff")
     assert run(["agent-file", "sync", "agents"]) == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+WITHOUT_FRONT = {name: shape for name, shape in SHAPES.items() if not shape.startswith("---")}
+
+
+@pytest.mark.demand("N10.b", "N10.c", "N10.d", "N10.e", "N10.f", "N10.j")
+@pytest.mark.parametrize(
+    ("role", "shapes"),
+    [("role: sub-agent\nparent: p\ntask: Tracing", WITHOUT_FRONT), ("role: orchestrator", PROTOCOL_PLACES)],
+    ids=["prompts", "protocol"],
+)
+def test_the_section_goes_to_its_place_in_files_of_every_shape(agents: Path, role: str, shapes: dict[str, str]) -> None:
+    front = f"---\n{role}\n---\n\n"
+    (agents / "alone.md").write_text(front)
+    for number, shape in enumerate(shapes.values()):
+        (agents / f"{number}.md").write_text(front + unmarked(shape))
+    assert run(["agent-file", "sync", "agents"]) == 0
+    section = (agents / "alone.md").read_text().removeprefix(front)
+    assert section.startswith("# PROMPT EMISSION PROTOCOL" if "orchestrator" in role else "# SUGGESTED PROMPTS")
+    for number, (name, shape) in enumerate(shapes.items()):
+        assert (agents / f"{number}.md").read_text() == front + shape.replace(HERE, section), name
+
+
+@pytest.mark.demand("N10.a", "N10.b", "N10.d", "N10.f", "N10.g")
+def test_what_is_installed_are_the_named_agents_with_their_sections_in_place(agents: Path) -> None:
+    folder = agents / "shipped"
+    assert run(["agent-file", "install", str(folder)]) == 0
+    texts = {path.stem: path.read_text() for path in folder.iterdir()}
+    subs = [name for names in SUB_AGENTS.values() for name in names]
+    assert texts.keys() == {"00-sdlc-orchestrator", *CLOSING_LINES, *SUB_AGENTS, *subs}
+    for name, beginning in CLOSING_LINES.items():
+        titles = re.findall(r"^# (.+)$", texts[name], re.MULTILINE)
+        assert titles.index("SUGGESTED PROMPTS") == titles.index("SELF-VALIDATION") + 1
+        last = texts[name].rstrip("\n").rpartition("\n\n")[2]
+        assert last.startswith(beginning) if beginning else last.endswith("```")
+    protocol = (Path(__file__).parents[1] / "fixtures/interface/protocol.md").read_text()
+    before, after = "# CONSTITUTIONAL GOVERNANCE", f"\n{protocol}\n# PROGRESS TRACKING (TASK LIST)\n"
+    between = texts["00-sdlc-orchestrator"].partition(before)[2].partition(after)
+    assert between[1]
+    assert not re.search("^# ", between[0], re.MULTILINE)

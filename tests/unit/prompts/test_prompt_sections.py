@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,74 +16,7 @@ from phasegate.rules.block import parse_status
 from phasegate.rules.workflow import WORKFLOWS
 
 # The text that the module design of the orchestrator prescribes, word for word.
-PROTOCOL = """\
-# PROMPT EMISSION PROTOCOL
-
-After completing a lifecycle action, emit a SUGGESTED NEXT STEPS block to guide the user.
-The block uses `---` delimiters with numbered `[N]` items (see interface-spec.md for format).
-
-## Emission Points
-
-Emit a prompt block at exactly these 5 lifecycle moments:
-
-### 1. Workflow Initialization (after writing active_workflow to state.json)
-
-Read active_workflow.type to determine the workflow noun:
-- feature -> "feature"
-- fix -> "bug"
-- full-lifecycle -> "project"
-- upgrade -> "upgrade target"
-- test-run, test-generate -> skip this emission point (auto-start)
-
-Read active_workflow.phases[0] to determine first phase name.
-Resolve display name: split on first hyphen, title-case remainder.
-
-Emit:
-  [1] Describe your {noun} to begin {first_phase_name}
-  [2] Show workflow phases
-  [3] Show workflow status
-
-### 2. Gate Passage (after GATE-NN PASSED, before next delegation)
-
-Read active_workflow.phases and current_phase_index.
-If next phase exists: resolve next phase display name.
-If at last phase: use "Complete workflow and merge to main".
-
-Emit (not last phase):
-  [1] Continue to {next_phase_name}
-  [2] Review {current_phase_noun} artifacts
-  [3] Show workflow status
-
-Emit (last phase):
-  [1] Complete workflow and merge to main
-  [2] Review all workflow artifacts
-  [3] Show workflow status
-
-### 3. Gate Failure (after GATE-NN FAILED)
-
-Emit:
-  [1] Review gate failure details
-  [2] Retry gate check
-  [3] Escalate to human
-
-### 4. Blocker/Escalation (when escalating to human)
-
-Emit:
-  [1] Resolve blocker and retry
-  [2] Cancel workflow
-  [3] Show workflow status
-
-### 5. Workflow Completion (after completion summary or cancellation)
-
-Emit (completion):
-  [1] Start a new feature
-  [2] Run tests
-  [3] View project status
-
-Emit (cancellation):
-  [1] Start a new feature
-  [2] View project status
-"""
+PROTOCOL = (Path(__file__).parents[2] / "fixtures/interface/protocol.md").read_text()
 ALL_PHASES = sorted({key for phases in WORKFLOWS.values() for key in phases})
 FENCES = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

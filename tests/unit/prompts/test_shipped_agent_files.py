@@ -10,34 +10,8 @@ from phasegate.prompts.agent_files import ShippedFile, examine, shipped_files
 from phasegate.rules.agent_file import front_matter, read_agent_file
 from phasegate.rules.agent_role import AgentKind
 from phasegate.rules.workflow import WORKFLOWS
+from support.agent_file_shapes import CLOSING_LINES, SUB_AGENTS
 
-# The beginnings of the closing lines, as the interface specification quotes them; None: it ends without one.
-CLOSING_LINES = {
-    "01-requirements-analyst": "You are the foundation of the SDLC",
-    "02-solution-architect": "You are the technical foundation of the project",
-    "03-system-designer": "You translate architecture into actionable designs",
-    "04-test-design-engineer": "You ensure quality is designed in from the start",
-    "05-software-developer": "You bring designs to life with clean, tested",
-    "06-integration-tester": "You validate that the system works as an integrated whole",
-    "07-qa-engineer": "You are the quality gatekeeper ensuring code excellence",
-    "08-security-compliance-auditor": "You are the last line of defense before deployment",
-    "09-cicd-engineer": "You enable continuous delivery with automated, reliable pipelines.",
-    "10-dev-environment-engineer": "You build and launch reliable environments",
-    "11-deployment-engineer-staging": "You validate deployment procedures in staging",
-    "12-release-manager": "You orchestrate production releases with precision",
-    "13-site-reliability-engineer": "You are the guardian of production",
-    "14-upgrade-engineer": None,
-    "quick-scan-agent": "You provide just enough context for requirements gathering",
-}
-SUB_AGENTS = {
-    "discover-orchestrator": [
-        *["architecture-analyzer", "test-evaluator", "constitution-generator", "skills-researcher"],
-        *["data-model-analyzer", "product-analyst", "architecture-designer", "feature-mapper"],
-        *["characterization-test-generator", "artifact-integration", "atdd-bridge"],
-    ],
-    "impact-analysis-orchestrator": ["impact-analyzer", "entry-point-finder", "risk-assessor"],
-    "tracing-orchestrator": ["symptom-analyzer", "execution-path-tracer", "root-cause-identifier"],
-}
 FILES = {file.name: file for file in shipped_files()}
 each_file = pytest.mark.parametrize("file", FILES.values(), ids=FILES.keys())
 
