@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from phasegate.engine.surroundings import settings_around
+from phasegate.engine.surroundings import settings_around, template_prefix
 from phasegate.errors import ConfigError
 from phasegate.prompts.assemble import Assembled as Assembled  # doors name the type
 from phasegate.prompts.assemble import PromptRequest, PromptSource, as_parts, assemble, read_pieces
@@ -18,7 +18,6 @@ from phasegate.rules.artifact_path import require_slug
 from phasegate.rules.budget import Piece, PieceKind
 from phasegate.rules.hidden import Hidden
 from phasegate.rules.phase import required_artifacts
-from phasegate.rules.template import prefix_of
 from phasegate.rules.workflow import WORKFLOWS
 from phasegate.workspace.repository import list_files
 
@@ -41,17 +40,19 @@ class PromptPreview:
         self, agent: str, phase: str, text: str, context: PromptContext, budget: int | None, workflow_phase: str | None
     ) -> None:
         root = project_root()
-        paths = settings_around(root).config.paths
+        config = settings_around(root).config
+        prefix, configured = template_prefix(config, agent)
         self._request = PromptRequest(
-            prefix_of(agent),
+            prefix,
             phase,
             text,
             root,
             list_files(root),
             _documents(phase, workflow_phase),
             budget,
-            project_file=paths.project,
-            templates=paths.templates,
+            configured,
+            config.paths.project,
+            config.paths.templates,
         )
         self._budget = budget
         self._sources = [PromptSource(PieceKind.FILE, as_utf8(name), Path(name)) for name in context.files]

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from phasegate.config import Effective, find_place, load
 from phasegate.config.layers import Place
+from phasegate.config.settings import Config
 from phasegate.record.location import find_root, main_tree
+from phasegate.rules.template import prefix_of
 
 
 def root_around(folder: Path) -> Path:
@@ -24,3 +26,15 @@ def place_around(folder: Path) -> Place:
 def settings_around(folder: Path, flags: Mapping[str, str] | None = None) -> Effective:
     """The configuration in effect; outside of a repository, that of the folder itself."""
     return load(main_tree(folder), os.environ, flags)
+
+
+def template_prefix(config: Config, agent: str) -> tuple[str, tuple[str, ...]]:
+    """The prefix of an agent's templates, named by its configured name, its harness or the prefix itself.
+
+    And the prefixes that the configuration names: BASE stands in for them.
+    """
+    settings = config.agents.get(agent)
+    if settings is None:
+        return prefix_of(agent), ()
+    prefix = settings.template or prefix_of(settings.harness)
+    return prefix, (prefix,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from phasegate.engine.surroundings import settings_around
+from phasegate.engine.surroundings import settings_around, template_prefix
 from phasegate.errors import ConfigError, TemplateRefused
 from phasegate.prompts.templates import (
     SHIPPED_FOLDER,
@@ -27,7 +27,8 @@ class TemplateFolder:
     """The templates that hold in a folder: the project's own before the shipped ones."""
 
     def __init__(self, folder: Path) -> None:
-        self._below = settings_around(folder).config.paths.templates
+        self._config = settings_around(folder).config
+        self._below = self._config.paths.templates
 
     @property
     def _own(self) -> Path:
@@ -40,7 +41,8 @@ class TemplateFolder:
 
     def find(self, agent: str, phase: str) -> Template:
         """The template that an agent would get in a phase."""
-        return find_template(prefix_of(agent), phase, below=self._below)
+        prefix, configured = template_prefix(self._config, agent)
+        return find_template(prefix, phase, configured=configured, below=self._below)
 
     def lint(self, paths: Sequence[Path] = ()) -> list[Placed]:
         """What is wrong with templates, or folders of them; by default the project's own and the shipped ones."""

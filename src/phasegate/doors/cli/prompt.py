@@ -23,7 +23,7 @@ def prompt() -> None:
 @prompt.command()
 @click.argument("instructions", required=False)
 @click.option("--phase", help="plan, challenge, implement, review or archive.")
-@click.option("--agent", help="Whose template: claude, codex, gemini, ...")
+@click.option("--agent", help="For whom: an agent of the configuration, or claude, codex, ...")
 @click.option("--file", "files", multiple=True, metavar="F", help="A file of the repository, as context.")
 @click.option("--artifact", "artifacts", multiple=True, metavar="F", help="A document of an earlier phase.")
 @click.option("--thought", "thoughts", multiple=True, metavar="TEXT", help="A thought, as context.")
