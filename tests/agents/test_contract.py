@@ -114,7 +114,7 @@ CLAIMS = (
 )
 
 
-@pytest.mark.demand("P5.a", "D3.a")
+@pytest.mark.demand("P5.a", "D3.a", "D3.b", "D3.c", "D3.e", "D3.f")
 @pytest.mark.parametrize("subject", sorted(SUBJECTS), indirect=True)
 def test_a_whole_run_keeps_every_promise(subject: Subject, tmp_path: Path) -> None:
     trip = round_trip(subject, tmp_path)

@@ -78,7 +78,7 @@ def forge(
         yield forge
 
 
-@pytest.mark.demand("X7.a")
+@pytest.mark.demand("X7.a", "D17.a")
 @pytest.mark.parametrize("forge", KINDS, indirect=True)
 def test_a_feature_is_published_corrected_after_remarks_approved_and_merged(
     made: FeatureProject, forge: FakeForge

@@ -17,6 +17,7 @@ from phasegate.engine.watching import Follower
 from phasegate.errors import ConfigError
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Job, Workflow
+from phasegate.rules.answer import parse_answer
 from phasegate.rules.board import ENDED
 from phasegate.rules.feature_events import Ran, Reported, Written
 from phasegate.rules.package_events import Harvested
@@ -144,7 +145,8 @@ def _kept_text(project: Project, view: JobView, kind: PartKind) -> str:
     if kind is PartKind.LOG:
         return log_text(project, view)
     kept: KeptFile | None = view.prompt if kind is PartKind.PROMPT else view.answer
-    return (project.location.root / kept.path).read_text(encoding="utf-8", errors="replace") if kept else ""
+    text = (project.location.root / kept.path).read_text(encoding="utf-8", errors="replace") if kept else ""
+    return parse_answer(text, "implement").text if kind is PartKind.ANSWER else text  # without its thoughts
 
 
 def _diff(project: Project, reader: Reader, subject: Subject) -> str:
