@@ -472,19 +472,18 @@ def test_a_review_without_an_allowed_verdict_is_never_a_pass(tmp_path: Path, wor
     assert ends(project) == ["done", "unreadable", "unreadable"]
 
 
-@pytest.mark.demand("D12.a", "D12.c", "D5.b")
-def test_the_review_cycles_are_used_up(tmp_path: Path) -> None:
-    project = make_project(tmp_path, run="max_review_cycles = 2")
-    more = turn("implement", {"write": FORM, "content": "// round 2\n"}, SUCCESS)
+@pytest.mark.demand("D12.a", "D12.c", "D5.b", "W3.d")
+@pytest.mark.parametrize(("run", "cycles"), [("", 5), ("max_review_cycles = 2", 2)], ids=["usual", "set"])
+def test_the_review_cycles_are_used_up(tmp_path: Path, run: str, cycles: int) -> None:
+    project = make_project(tmp_path, run=run)
+    more = turn("implement", {"write": FORM, "content": "// round {round}\n"}, SUCCESS)
     rejected = turn("review", {"print": "not in round {round}"}, {"verdict": "NEEDS_CHANGES"})
     project.play(implements(FORM, round=1), more, rejected)
-    assert "all 2 review cycles are used up" in blocked(project)[0]
-    assert [(job.phase, job.round) for job in project.jobs()] == [
-        ("implement", 1),
-        ("review", 1),
-        ("implement", 2),
-        ("review", 2),
-    ]
+    assert project.command("dispatch", "WP01").code == 1
+    row = project.rows()["WP01"]
+    assert (row.state, f"all {cycles} review cycles are used up" in row.reason) == ("BLOCKED", True), row
+    each = [(phase, number) for number in range(1, cycles + 1) for phase in ("implement", "review")]
+    assert [(job.phase, job.round) for job in project.jobs()] == each
 
 
 @pytest.mark.demand("D8.a", "D8.c", "D8.k", "D12.b", "D7.g")

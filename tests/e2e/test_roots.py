@@ -95,3 +95,18 @@ def test_a_root_that_the_work_takes_away_is_not_spared_its_tests(tmp_path: Path)
     report = project.dispatch()
     assert not report.accepted
     assert [*outside.iterdir()] == []
+
+
+@pytest.mark.demand("R1.h")
+def test_members_of_a_workspace_fixtures_and_examples_are_no_roots(tmp_path: Path) -> None:
+    tested = '{"name": "%s", "scripts": {"test": "true"}%s}'
+    files = {
+        "package.json": tested % ("whole", ', "workspaces": ["packages/*", "!packages/apart"]'),
+        "packages/member/package.json": tested % ("member", ""),
+        "packages/apart/package.json": tested % ("apart", ""),
+        "tests/fixtures/sample/package.json": tested % ("fixture", ""),
+        "examples/sample/package.json": tested % ("example", ""),
+    }
+    quick = '\n[checks.typescript]\nsetup = ""\nbuild = ""\ntest = "true"\nlint = ""\ntypecheck = ""\n'
+    found = make_project(tmp_path, files=files, run=quick).command("check", "--json").json
+    assert {row["root"] for row in found["checks"]} == {"", "packages/apart"}

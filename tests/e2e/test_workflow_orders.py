@@ -509,3 +509,79 @@ def test_an_order_records_who_gave_it_and_through_which_door(tmp_path: Path) -> 
     assert isinstance(escalated, Escalated)
     assert started.by == escalated.by == project.project.ordered_at("cli")
     assert (started.by.door, bool(started.by.person)) == ("cli", True)
+
+
+# The types of the specification, by the numbers of their phases.
+TYPES = {
+    "feature": "00 01 02 03 04 05 06 11 07 10 08",
+    "fix": "01 02 05 06 11 07 10 08",
+    "test-run": "11 07",
+    "test-generate": "05 06 11 07 08",
+    "full-lifecycle": "01 03 04 05 06 11 07 08 09 10 12 13 14 15",
+    "upgrade": "16 16 08",
+}
+LISTED = ("type", "phases", "current_phase", "current_phase_index", "artifact_folder", "phase_status")
+
+
+@pytest.mark.demand("W1.a", "W2.a", "W2.d")
+def test_every_type_can_be_started_and_the_state_file_has_the_listed_fields(tmp_path: Path) -> None:
+    remote = "".join(f'[phases."{key}"]\ncommands = ["true"]\n' for key in WORKFLOWS["full-lifecycle"] if key >= "12")
+    project = note_project(tmp_path, remote)
+    for number, (type_, numbers) in enumerate(TYPES.items(), 1):
+        done = project.call("start", type_, f"Thing {number}")
+        assert done.code == 0, done.stderr
+        state = project.state()
+        assert isinstance(state, dict)
+        assert [name for name in state if name in LISTED] == [*LISTED]
+        assert [key[:2] for key in state["phases"]] == numbers.split()
+        assert (state["type"], state["current_phase"], state["current_phase_index"]) == (type_, state["phases"][0], 0)
+        assert state["artifact_folder"].startswith(f"{number:03}-")
+        assert state["phase_status"] == dict.fromkeys(state["phases"], "pending") | {state["phases"][0]: "in_progress"}
+    project.play(WRITES, *APPROVES[:1], says("review", "MAJOR_ISSUES"))
+    assert project.call("run", "note", "Stop at the review").code == 1
+    state = project.state()
+    assert isinstance(state, dict)
+    assert state["phase_status"] == {"01-requirements": "completed", "08-code-review": "in_progress"}
+
+
+@pytest.mark.demand("W2.e")
+def test_the_state_of_another_tool_is_read_as_it_is_and_kept(tmp_path: Path) -> None:
+    project = note_project(tmp_path)
+    active = '{"phases" : ["03-architecture","04-design"],"x":1, "current_phase_index":0}'
+    foreign = f'{{"history": [1], "active_workflow":{active}}}'
+    (project.root / ".isdlc").mkdir()
+    (project.root / ".isdlc/state.json").write_text(foreign)
+    said = project.command("next")
+    assert blocks_in(said.stdout) == [
+        ("Continue to Phase 04 - Design", "Review architecture and ADRs", "Show workflow status")
+    ]
+    assert project.call("status").code == 0
+    assert (project.root / ".isdlc/state.json").read_text() == foreign
+    assert project.call("start", "note", DESCRIPTION).code == 0
+    assert (project.root / ".isdlc/state.json.kept").read_text() == foreign
+
+
+@pytest.mark.demand("W3.d", "W3.e")
+@pytest.mark.parametrize(("config", "rounds"), [("", 3), ("[run]\nmax_revisions = 2\n", 2)], ids=["usual", "set"])
+def test_planning_has_three_rounds_unless_set_otherwise(tmp_path: Path, config: str, rounds: int) -> None:
+    project = note_project(tmp_path, config)
+    project.play(WRITES, says("challenge", "NEEDS_REVISION", "It is too thin in round {round}."))
+    stopped = project.call("run", "note", DESCRIPTION)
+    assert (stopped.code, f"all {rounds} rounds are used up" in stopped.stderr) == (1, True)
+    assert [job.round for job in project.jobs() if job.phase == "challenge"] == [*range(1, rounds + 1)]
+
+
+@pytest.mark.demand("D1.f")
+def test_the_envelope_of_a_planning_run_names_no_package(tmp_path: Path) -> None:
+    program = tmp_path / "agent.sh"
+    program.write_text('printf "ENVELOPE %s\\n" "$(cat)"\nexit 1\n')
+    agents = (
+        f'[agents.actor]\nharness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\nmax_retries = 0\n'
+    )
+    project = make_feature_project(tmp_path, config=NOTE, agents=agents)
+    assert project.call("run", "note", DESCRIPTION).code == 1
+    job = project.jobs()[0]
+    text = (project.project.jobs / job.id / "stdout.log").read_text(encoding="utf-8")
+    envelope = json.loads(text.partition("ENVELOPE ")[2].partition("\n")[0])
+    assert (envelope["wp_id"], envelope["wp_sequence"]) == (None, 0)
+    assert envelope["feature_slug"] == SLUG

@@ -277,7 +277,7 @@ def test_a_merged_feature_whose_folder_is_not_delivered_is_traced(tmp_path: Path
     assert [test["path"] for test in one["tests"]] == ["test_bye.py"]
 
 
-@pytest.mark.demand("W1.h", "W1.j", "W6.f", "N1.i")
+@pytest.mark.demand("W1.h", "W1.j", "W6.f", "N1.i", "D2.c", "D17.d")
 def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge(tmp_path: Path) -> None:
     project = make_feature_project(tmp_path)
     done = project.command("run", "quick", DESCRIPTION)
@@ -293,6 +293,11 @@ def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge
     )
     assert f"the work is on feat/{SLUG}" in done.stderr
     assert "then: phasegate complete" in done.stderr
+    first = project.show(f"feat/{SLUG}", f"{FOLDER}/tasks/WP01.md")
+    for words in ("2.1", "bye says bye to a person.", "FR-BYE-001", "A farewell must name the person", "test_bye.py"):
+        assert words in first, "the document is written from the plan"
+    assert f"- **Target Branch:** feat/{SLUG}-WP01\n" in first
+    assert "docs.md" in project.show(f"feat/{SLUG}", f"{FOLDER}/tasks/WP02.md")
     assert "merged into" not in project.command("status").stdout
     merged = project.command("run", "--merge")
     assert merged.code == 0, merged.stderr

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -523,6 +524,38 @@ def test_the_command_says_no_with_exit_1_and_the_first_bad_entry(
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is False
     assert report["problems"][0]["where"] == "entry 4"
+
+
+@pytest.mark.demand("D13.e", "D13.f")
+def test_the_command_finds_every_field_that_is_changed_and_text_that_moves_to_the_next_field(
+    location: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(location.root)
+    monkeypatch.setenv("XDG_STATE_HOME", str(location.state_home.parent))
+    links = read_links(location)
+    at, said = links[3], links[3].entry
+    changes: list[dict[str, Any]] = [
+        {"feature": f"{said.feature}x"},
+        {"seq": said.seq + 1},
+        {"ts": f"{said.ts}0"},
+        {"kind": f"{said.kind}x"},
+        {"payload": said.payload + b" "},
+        {"ts": said.ts[:-1], "kind": said.ts[-1] + said.kind},
+        {"kind": said.kind + said.payload[:1].decode(), "payload": said.payload[1:]},
+    ]
+    before = links[2].entry._replace(payload=b"{}")
+    rehashed_before = Link(before, entry_hash(links[1].hash, before))
+    assert {name for change in changes for name in change} == {*said._fields} - {"position"}
+    for change in changes:
+        write_links(location, [*links[:3], Link(said._replace(**change), at.hash), *links[4:]])
+        assert run(["audit", "verify"]) == 1, change
+        assert capsys.readouterr().out.startswith("NOT VERIFIED. First: entry 4: was changed"), change
+    assert first_break(origin(STORE_ID), [*links[:2], rehashed_before], [], []) is None, "control: whole in itself"
+    bound = first_break(origin(STORE_ID), [*links[:2], rehashed_before, *links[3:]], [], [])
+    assert bound is not None
+    assert bound.position == 4, "an entry is bound to the one before"
+    write_links(location, links)
+    assert run(["audit", "verify"]) == 0, "control: as it was written"
 
 
 def test_a_git_that_lies_in_the_folder_is_not_run(
