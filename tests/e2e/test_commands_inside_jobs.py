@@ -12,8 +12,18 @@ from phasegate.engine.packages import load_plan
 from phasegate.engine.project import opened_store
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.phase import PHASES, Work
+from support.dispatch_project import (
+    FEATURE,
+    FILES,
+    DispatchProject,
+    Turn,
+    approves,
+    implements,
+    make_project,
+    package,
+    turn,
+)
 from support.dispatch_project import SLUG as DISPATCH_SLUG
-from support.dispatch_project import DispatchProject, Turn, approves, implements, make_project, package
 from support.feature_project import SLUG, FeatureProject, make_feature_project, smooth
 
 # Reads its own prompt as an agent does, and runs every command of ours that is named there, and these.
@@ -114,3 +124,63 @@ def test_inside_a_job_the_answers_are_those_of_a_person_and_of_its_own_feature_a
     assert "secret-plans" not in shown
     assert "Hidden title" not in shown
     assert "None" not in shown
+
+
+# Speaks to the job's tools, asks the same at the shell, looks at its git directory, and leaves files behind.
+LOOKS = r"""
+import json, pathlib, subprocess, sys
+def said(*words): return subprocess.run(words, capture_output=True, text=True).stdout
+calls = {
+    "status": {"package": "WP01"}, "worktree_list": {"all": True}, "artifact_list": {},
+    "artifact_write": {"path": "WP01/t.txt", "content": "kept"}, "artifact_read": {"path": "WP01/t.txt"},
+}
+asks = [{"method": "initialize", "params": {"protocolVersion": "2025-06-18"}}, {"method": "tools/list"}]
+asks += [{"method": "tools/call", "params": {"name": name, "arguments": given}} for name, given in calls.items()]
+server, answers = subprocess.Popen(["phasegate", "mcp"], stdin=-1, stdout=-1, text=True), []
+for number, ask in enumerate(asks):  # one at a time: the next may need what this one did
+    server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, **ask}) + "\n")
+    server.stdin.flush()
+    answers.append(json.loads(server.stdout.readline())["result"])
+server.communicate()
+print("TOLD", json.dumps({
+    "tools": [tool["name"] for tool in answers[1]["tools"]],
+    "mcp": {name: answer["content"][0]["text"] for name, answer in zip(calls, answers[2:])},
+    "shell": {
+        "status": said("phasegate", "status", "WP01"), "worktree_list": said("phasegate", "worktree", "list", "--all")
+    },
+    "git": said("git", "rev-parse", "--absolute-git-dir").strip(),
+    "at": str(pathlib.Path.cwd()),
+}))
+for path in sys.argv[1:]:
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(path).write_text("x")
+pathlib.Path(".git/info").mkdir(exist_ok=True)
+pathlib.Path(".git/info/exclude").write_text("hidden.txt\n")
+"""
+
+
+@pytest.mark.demand("D14.f", "D4.f", "D6.j")
+def test_a_job_has_its_commands_as_tools_a_git_of_its_own_and_the_ignore_rules_of_the_base(tmp_path: Path) -> None:
+    project = make_project(tmp_path, files={**FILES, ".gitignore": "*.log\n/build/\n"})
+    ignored, work = {"src/noise.log", "build/out.o"}, implements("src/login.ts")
+    look = {"run": ["python3", "-c", LOOKS, *ignored, "hidden.txt"]}
+    project.play({**work, "steps": [look, *work["steps"]]}, approves())
+    assert project.command("dispatch", "WP01").code == 1
+    reason = project.rows()["WP01"].reason
+    assert reason == "File scope violation: hidden.txt: added, but not in the file scope", "it was hidden by the agent"
+    text = (project.project.jobs / project.jobs()[0].id / "stdout.log").read_text(encoding="utf-8")
+    told = json.loads(text.partition("TOLD ")[2].partition("\n")[0])
+    assert told["tools"] == ["status", "worktree_list", "artifact_write", "artifact_read", "artifact_list", "ask"]
+    assert {name: told["mcp"][name] for name in told["shell"]} == told["shell"], "as at the shell"
+    assert told["shell"]["status"].startswith(f"{DISPATCH_SLUG}  WP01  DOING")
+    assert told["mcp"]["artifact_write"] == f"wrote kitty-specs/{DISPATCH_SLUG}/WP01/t.txt (4 bytes)\n"
+    assert told["mcp"]["artifact_read"] == "kept"
+    assert f"kitty-specs/{DISPATCH_SLUG}/tasks/WP01.md" in told["mcp"]["artifact_list"]
+    assert told["git"] == f"{told['at']}/.git"
+    assert Path(told["at"]) != project.root
+    project.play(turn("implement", {"result": "success"}), approves())
+    assert project.command("scope", "allow", "WP01", "hidden.txt", "--reason", "It is wanted").code == 0
+    assert project.command("dispatch", "WP01").code == 0
+    assert "hidden.txt" in project.files_of(FEATURE)
+    assert not ignored & project.files_of(FEATURE)
+    assert "WP01: Write what is due" in project.git("log", "--format=%s", FEATURE), "the agent committed there"
