@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from phasegate.rules.language_facts import language_facts
 from phasegate.rules.project_files import ProjectFiles
-from support.dispatch_project import Turn, approves, implements, make_project, package
+from support.dispatch_project import Turn, approves, implements, make_project, package, turn
 
 CARGO = """
 [workspace]
@@ -87,7 +89,7 @@ def test_the_envelope_of_a_review_says_that_it_is_one(tmp_path: Path) -> None:
 def test_crates_modules_and_pinned_versions_are_those_of_the_project() -> None:
     paths = {"Cargo.toml", "crates/core/Cargo.toml", "crates/core/src/lib.rs", "crates/cli/Cargo.toml"}
     rust = language_facts("rust", ProjectFiles({*paths, "crates/cli/src/main.rs"}, {"Cargo.toml": CARGO}))
-    assert rust.layout == "crates/\n├── cli/ ← Binary crate\n├── core/ ← Library crate"
+    assert rust.layout == "crates/\n├── cli/ ← Binary crate\n└── core/ ← Library crate"
     assert (rust.pinned, rust.package) == ("`serde` v1, `sqlx` v0.7", "cli")
     node = ProjectFiles({"package.json", "src/a.ts"}, {"package.json": '{"dependencies": {"react": "18.2.0"}}'})
     assert language_facts("typescript", node)[:2] == ("src/ ← Source", "`react` 18.2.0")
@@ -96,3 +98,59 @@ def test_crates_modules_and_pinned_versions_are_those_of_the_project() -> None:
     assert go.pinned == "`github.com/a/b` v1.2.3"
     for profile in ("rust", "python", "typescript", "go", ""):
         assert language_facts(profile, ProjectFiles(set(), {})).pinned == ""
+
+
+CRATES = {"cli": "Binary", "domain": "Library", "engine": "Library", "git": "Library", "sqlite": "Library"}
+RUST = {
+    "Cargo.toml": CARGO.replace('serde = "1"', 'serde = "1"\ntokio = "1"'),
+    "crates/agileplus-cli/src/main.rs": "fn main() {}\n",
+    **{f"crates/agileplus-{name}/Cargo.toml": f'[package]\nname = "agileplus-{name}"\n' for name in CRATES},
+}
+OTHERS = {
+    "Python": {
+        "pyproject.toml": '[project]\nname = "x"\nversion = "1"\ndependencies = ["click==8.1.7"]\n',
+        "x.py": "x = 1\n",
+    },
+    "TypeScript": {
+        "package.json": '{"name": "x", "dependencies": {"react": "18.2.0"}}',
+        "tsconfig.json": "{}",
+        "src/a.ts": "",
+    },
+    "Go": {"go.mod": "module m\n\nrequire github.com/a/b v1.2.3\n", "cmd/x/main.go": "package main\n"},
+}
+COMMANDS = {"Python": "python|ruff|mypy", "TypeScript": "npm|npx|tsc", "Go": "go "}
+PINNED = {"Python": "click==8.1.7", "TypeScript": "`react` 18.2.0", "Go": "`github.com/a/b` v1.2.3"}
+
+
+def language_section(folder: Path, title: str, files: Mapping[str, str]) -> str:
+    """What the document of a package says of the language, where the project sets no command of its own."""
+    none = "".join(f'{name} = ""\n' for name in ("setup", "build", "test", "lint", "typecheck", "coverage"))
+    run = f"[checks.{title.lower()}]\n{none}"
+    made = make_project(folder, {"WP01": package(checks={})}, files={"README.md": "x\n", **files}, run=run)
+    made.play(showing(turn("implement", {"result": "success"})))
+    made.command("dispatch", "WP01")
+    given = (made.project.jobs / made.jobs()[0].id / "stdout.log").read_text(encoding="utf-8")
+    return given.partition(f"\n## {title} Context\n")[2].partition("\n## Multi-Agent Coordination\n")[0]
+
+
+@pytest.mark.demand("D2.e", "D2.h")
+def test_the_rust_section_is_that_of_the_specification_with_the_crates_of_the_project(tmp_path: Path) -> None:
+    specified = (Path(__file__).parents[1] / "fixtures/interface/rust.md").read_text(encoding="utf-8")
+    heading, _, rest = specified.partition("```\n")
+    rows = [f"├── agileplus-{name}/ ← {kind} crate" for name, kind in CRATES.items()]
+    layout = "\n".join(["crates/", *rows[:-1], rows[-1].replace("├", "└"), ""])
+    rest = rest[rest.index("```") :].replace("-p agileplus-domain", "-p agileplus-cli")  # it has one example
+    assert language_section(tmp_path, "Rust", RUST) == f"{heading}```\n{layout}{rest}".removeprefix("## Rust Context\n")
+
+
+@pytest.mark.demand("D2.f", "D2.h")
+@pytest.mark.parametrize("title", OTHERS)
+def test_the_section_of_each_other_language_has_its_four_parts(tmp_path: Path, title: str) -> None:
+    section = language_section(tmp_path, title, OTHERS[title])
+    parts = {title: text for title, _, text in (part.partition("\n") for part in section.split("\n### ")[1:])}
+    assert [*parts] == ["Workspace Layout", "Dependency Constraints", "Compilation & Test Commands", "Code Style"]
+    assert "←" in parts["Workspace Layout"]
+    assert PINNED[title] in parts["Dependency Constraints"]
+    assert parts["Dependency Constraints"].count("\n- ") >= 2
+    assert len(re.findall(rf"^(?:{COMMANDS[title]})", parts["Compilation & Test Commands"], re.MULTILINE)) >= 3
+    assert len(re.findall("^- ", parts["Code Style"], re.MULTILINE)) >= 5

@@ -101,13 +101,13 @@ def _named(found: Iterable[str]) -> str:
 def _tree(about: Mapping[str, str]) -> str:
     """Folders and files with what they are; those of one folder stand below it."""
     lines: list[str] = []
-    last = ""
-    for path in sorted(about, key=lambda path: (path.rpartition("/")[0], path))[:MOST_LISTED]:
-        home, _, name = path.rpartition("/")
-        if home and home != last:
+    paths = sorted(about, key=lambda path: (path.rpartition("/")[0], path))[:MOST_LISTED]
+    homes = ["", *(path.rpartition("/")[0] for path in paths), ""]
+    for (before, home, after), path in zip(zip(homes, homes[1:], homes[2:], strict=False), paths, strict=True):
+        if home and home != before:
             lines.append(f"{home}/")
-        last = home
-        shown = name if name.endswith(".py") else f"{name}/"
-        lines.append(f"{'├── ' if home else ''}{shown} ← {about[path]}")
+        name = path.rpartition("/")[2]
+        branch = "" if not home else "├── " if home == after else "└── "
+        lines.append(f"{branch}{name if name.endswith('.py') else f'{name}/'} ← {about[path]}")
     hidden = len(about) - MOST_LISTED
     return "\n".join([*lines, f"... and {hidden} more"] if hidden > 0 else lines)

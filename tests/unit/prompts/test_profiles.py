@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,44 +16,7 @@ from phasegate.rules.work_package import PROFILES
 from support.packages import login_plan, minimal
 
 # The Rust section of the dispatch specification, word for word.
-RUST_SECTION = """## Rust Context
-
-### Workspace Layout
-
-```
-crates/
-├── agileplus-domain/ ← Core entities, no external deps
-├── agileplus-cli/ ← Binary crate, uses engine
-├── agileplus-engine/ ← Orchestration, uses adapters
-├── agileplus-sqlite/ ← StoragePort impl
-└── agileplus-git/ ← VcsPort impl
-```
-
-### Dependency Constraints
-
-- `serde` v1, `tokio` v1, `sqlx` v0.7 — workspace-level, do NOT change versions
-- New dependencies require governance exception if not in `Cargo.toml` already
-- Use `workspace.dependencies` for shared crates
-
-### Compilation & Test Commands
-
-```bash
-cargo check # Type check only (fast)
-cargo build -p agileplus-domain # Build a specific crate
-cargo test -p agileplus-domain # Test a specific crate
-cargo test --all # Test entire workspace
-cargo clippy -- -D warnings # Lint (warnings as errors)
-cargo fmt --check # Formatting check
-```
-
-### Code Style
-
-- No `unwrap()` in library code — use `?` or explicit `match`
-- `thiserror` for error types, `anyhow` only in binary crates
-- `async/await` for all I/O operations
-- `tracing::instrument` on public async functions
-- Test module `#[cfg(test)] mod tests { }` inline with code
-"""
+RUST_SECTION = (Path(__file__).parents[2] / "fixtures/interface/rust.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.demand("D2.e")
