@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -137,3 +139,23 @@ def test_a_setup_that_leaves_no_test_to_be_found_is_followed_by_the_next(tmp_pat
     data = project.command("check", "--json").json
     setup = next(row for row in data["checks"] if row["name"] == "setup")
     assert any("dependency group `test`" in note for note in setup["notes"]), setup
+
+
+@pytest.mark.long
+@pytest.mark.demand("R1.e", "R1.f")
+def test_far_too_few_tests_is_a_finding_and_nothing_is_installed_by_the_name_of_an_import(tmp_path: Path) -> None:
+    files = {
+        "pyproject.toml": '[project]\nname = "x"\nversion = "1"\n',
+        "tests/test_x.py": "import railroad\nimport yaml\n" + "".join(f"def test_{n}(): pass\n" for n in range(40)),
+    }
+    project = make_project(tmp_path, files=files)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # its runner is there, what is imported is not
+    done = project.command("check", "--json", env={"PIP_NO_INDEX": "1", "PATH": path})
+    assert done.code == 1, done
+    (found,) = [row for row in done.json["checks"] if row["name"] == "tests found"]
+    assert found["outcome"] == "failed"
+    assert "the test files have 40 test functions" in found["summary"]
+    logs = [path.read_text(errors="replace") for path in (project.root / ".phasegate/checks").rglob("setup.log")]
+    tried = [line for line in "\n".join([done.stderr, *logs]).splitlines() if "pip install" in line]
+    assert tried, "control: a setup was tried"
+    assert not [line for line in tried if "railroad" in line or "yaml" in line.lower()]

@@ -585,3 +585,21 @@ def test_the_envelope_of_a_planning_run_names_no_package(tmp_path: Path) -> None
     envelope = json.loads(text.partition("ENVELOPE ")[2].partition("\n")[0])
     assert (envelope["wp_id"], envelope["wp_sequence"]) == (None, 0)
     assert envelope["feature_slug"] == SLUG
+
+
+@pytest.mark.demand("P6.f")
+def test_a_planning_writer_needs_no_marker_and_its_own_doubt_means_not_ready(tmp_path: Path) -> None:
+    project = note_project(tmp_path)
+    silent = {**WRITES, "steps": WRITES["steps"][:-1]}
+    assert SAYS_PASS in WRITES["steps"]
+    assert SAYS_PASS not in silent["steps"]
+    doubt = {"print": "I do not know who may say it."}
+    doubts = {**silent, "round": 1, "steps": [*silent["steps"], doubt, {"verdict": "NEEDS_REVISION"}]}
+    project.play(doubts, silent, *APPROVES, ARCHIVES)
+    done = project.call("run", "note", DESCRIPTION)
+    assert done.code == 0, done.stderr
+    assert [(gate.round, gate.outcome) for gate in project.gates() if gate.phase == "01-requirements"] == [
+        (1, "failed"),
+        (2, "passed"),
+    ]
+    assert "I do not know who may say it." in project.prompts("plan")[1]

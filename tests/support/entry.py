@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from pathlib import Path
 from unittest import mock
@@ -17,7 +18,9 @@ def phasegate(*arguments: str, cwd: Path) -> Done:
     raw, raw_err = io.BytesIO(), io.BytesIO()
     out, err = (io.TextIOWrapper(stream, encoding="utf-8", newline="") for stream in (raw, raw_err))
     argv = mock.patch.object(sys, "argv", ["phasegate", *arguments])
-    with argv, contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    # Where another test loaded Temporal's client, the entry would leave this process at once.
+    stays = mock.patch.object(os, "_exit") if "temporalio" in sys.modules else contextlib.nullcontext()
+    with argv, stays, contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main()
     out.flush()
     err.flush()
