@@ -11,11 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
 from typing import Any
 
 import pytest
 
-from phasegate.rules.feature_events import PullOpened, Remarked
+from phasegate.forge.http import Api
+from phasegate.rules.feature_events import PullOpened, Remarked, SentBack
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.workflow import WORKFLOWS
 from support.fake_forge import REPOSITORY, TOKEN, FakeForge, fake_forge
@@ -89,7 +92,7 @@ def test_a_feature_is_published_corrected_after_remarks_approved_and_merged(
         lambda: forge.approve(1),
     ]
     done = made.call("run", "quick", DESCRIPTION)
-    assert done.code == 0, done
+    assert done.code == 0, done.stderr
     pull = forge.pulls[1]
     assert [one.state for one in forge.pulls.values()] == ["merged"]
     assert re.search(r"\| FR-BYE-001 \| WP01[^|]* \| [0-9a-f]{12}[^|]* \| test_bye.py", pull.body), pull.body
@@ -217,13 +220,89 @@ def test_outages_limits_and_lost_answers_open_no_second_pull_request_and_merge_o
     forge.lose_answers = [f"POST /api/v3/repos/{REPOSITORY}/pulls", f"PUT /api/v3/repos/{REPOSITORY}/pulls/1/merge"]
     forge.people = [lambda: forge.approve(1)]
     done = made.call("run", "quick", DESCRIPTION)
-    assert done.code == 0, done
+    assert done.code == 0, done.stderr
     assert [one.state for one in forge.pulls.values()] == ["merged"]
     assert forge.lose_answers == []
     assert left == {"GET": [], "PUT": []}
     assert git(forge.bare, "log", "--first-parent", "--merges", "--format=%H", "main").split() == [
         forge.pulls[1].merged_as
     ]
+
+
+@pytest.mark.demand("X7.b")
+def test_a_forge_that_is_slow_once_is_asked_again(
+    made: FeatureProject, forge: FakeForge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_forge(made, forge)
+    monkeypatch.setitem(Api.__init__.__kwdefaults__, "timeout_s", 1.0)
+    over, slow = Event(), ["PUT", "GET"]
+
+    def fault(method: str, path: str) -> int | None:
+        if path.startswith("/api/") and slow and slow[-1] == method:
+            slow.pop()
+            over.wait(20)  # far longer than anybody waits for it
+            return 500
+        return None
+
+    forge.faults = [fault]
+    forge.people = [lambda: forge.approve(1)]
+    done = made.call("run", "quick", DESCRIPTION)
+    over.set()
+    assert (done.code, slow) == (0, []), done
+    assert [one.state for one in forge.pulls.values()] == ["merged"]
+
+
+@pytest.mark.demand("X7.c")
+def test_a_pull_request_that_was_closed_and_reopened_goes_on_as_the_same_one(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge)
+    forge.people = [lambda: _meddle(forge, "close")]
+    stopped = made.call("run", "quick", DESCRIPTION)
+    assert (stopped.code, "closed without a merge" in stopped.stderr) == (1, True), stopped
+    forge.pulls[1].state = "open"
+    assert made.call("resolve", "it was a mistake").code == 0
+    forge.people = [lambda: forge.approve(1)]
+    assert made.call("run").code == 0
+    assert [one.state for one in forge.pulls.values()] == ["merged"]
+
+
+@pytest.mark.demand("X7.c", "X7.j")
+def test_what_comes_to_the_base_at_the_forge_is_tested_before_the_merge(made: FeatureProject, forge: FakeForge) -> None:
+    at_forge(made, forge)
+    forge.people = [lambda: _commit_to_base(forge, "bye.py", "mine"), lambda: forge.approve(1)]
+    stopped = made.call("run", "quick", DESCRIPTION)
+    assert (stopped.code, "changed the same lines: bye.py" in stopped.stderr) == (1, True), stopped
+    git(forge.bare, "update-ref", "refs/heads/main", "refs/heads/main^")
+    assert made.call("resolve", "they took it back").code == 0
+    forge.people = [lambda: _commit_to_base(forge, "test_polite.py", POLITE), *approve_all(forge)]
+    done = made.call("run")
+    assert done.code == 0, done.stderr
+    (sent,) = [event for event in made.happened() if isinstance(event, SentBack)]
+    assert "bye.py must say it politely" in sent.findings
+    assert [one.state for one in forge.pulls.values()] == ["merged"]
+    assert "# politely" in git(forge.bare, "show", "main:bye.py")
+    assert "test_polite.py" in git(forge.bare, "ls-tree", "--name-only", "main").split()
+
+
+POLITE = """\
+import pathlib, unittest
+class Polite(unittest.TestCase):
+    def test_who_says_bye_is_polite(self):
+        bye = pathlib.Path("bye.py")  # without it, main is green
+        self.assertTrue(not bye.exists() or "# politely" in bye.read_text(), "bye.py must say it politely")
+"""
+
+
+def _commit_to_base(forge: FakeForge, path: str, text: str) -> None:
+    """Somebody else's commit on main, at the forge alone."""
+    with TemporaryDirectory() as folder:
+        git(Path(folder), "clone", "-q", str(forge.bare), "theirs")
+        theirs = Path(folder, "theirs")
+        (theirs / path).write_text(f"{text}\n")
+        git(theirs, "add", path)
+        git(theirs, "-c", "user.name=m", "-c", "user.email=m@example.org", "commit", "-qm", f"Write {path}")
+        git(theirs, "push", "-q", "origin", "HEAD:main")
 
 
 def approve_all(forge: FakeForge) -> list[Callable[[], object]]:
@@ -289,7 +368,7 @@ def test_the_persons_hooks_stop_a_publication_or_are_told_to_be_skipped_and_so_i
     forge.people = approve_all(forge)
     assert made.call("resolve", "skip them").code == 0
     done = made.call("run")
-    assert done.code == 0, done
+    assert done.code == 0, done.stderr
     assert "not run on this merge: your hooks pre-commit" in done.stdout + done.stderr
     assert "without your signature" in done.stdout + done.stderr
     assert (forge.pulls[1].state, ran.exists()) == ("merged", False)
@@ -310,7 +389,7 @@ def test_a_closed_pull_request_of_a_package_stops_it_and_goes_on_where_it_was(
     jobs = [job.phase for job in made.jobs()]
     assert made.call("resolve", "publish it anew").code == 0
     done = made.call("run")
-    assert done.code == 0, done
+    assert done.code == 0, done.stderr
     assert [one.state for one in forge.pulls.values()] == ["closed", *["merged"] * 3]
     assert [job.phase for job in made.jobs()].count("implement") == jobs.count("implement"), "nothing was done anew"
 
@@ -334,7 +413,7 @@ def test_a_branch_that_a_person_deletes_at_the_forge_stops_the_work_and_is_pushe
     assert forge.head(forge.pulls[1].branch) == "", "nothing is undone behind a person's back"
     assert made.call("resolve", "push it anew").code == 0
     done = made.call("run")
-    assert done.code == 0, done
+    assert done.code == 0, done.stderr
     assert [one.state for one in forge.pulls.values()] == states
     assert made.audit_problems() == []
 
@@ -397,7 +476,7 @@ def test_a_forge_that_only_says_merged_is_not_believed_and_a_squash_by_a_person_
     forge.people = [lambda: forge.approve(1), lambda: forge.merge_now(1, "squash")]
     assert made.call("resolve", "it was a mistake").code == 0
     done = made.call("run")
-    assert done.code == 0, done
+    assert done.code == 0, done.stderr
     assert made.feature().merged == forge.head("main")
     assert BRANCH not in made.branches()
 

@@ -35,6 +35,7 @@ from phasegate.rules.workflow import gate_name
 from phasegate.workspace.merge import merge_trees, wants_signatures
 from phasegate.workspace.objects import write_merge
 from phasegate.workspace.remote import branch_there, fetch_branch, push_branch
+from phasegate.workspace.repository import is_ancestor
 
 
 class PullSteps:
@@ -165,12 +166,20 @@ class PullSteps:
 
     def _merge(self, pull: PullOpened) -> Did[Happened]:
         settings = self._project.config.merge
+        if not settings.queue and (stopped := self._unfit_for_base(pull.head)):
+            return Did((stopped,))
         answer = self._at.forge.merge(pull.number, pull.head, settings.method, queue=settings.queue)
         if answer.outcome is MergeOutcome.MERGED:
             return self._merged(answer.detail)
         if answer.outcome is MergeOutcome.REFUSED:
             return Did((NotMerged(f"the forge refuses the merge: {answer.detail}", "see its rules, then resolve"),))
         return Did((), notices=(f"waits: {answer.outcome} {answer.detail}".rstrip(),))
+
+    def _unfit_for_base(self, head: str) -> NotMerged | SentBack | None:
+        """What came to the base since is tested with it, too. A queue of the forge does that itself."""
+        repository, base = self._project.repository, self._feature.base
+        tip = fetch_branch(repository, self._at.remote, base)
+        return None if tip and is_ancestor(repository, tip, head) else self._untested(head)
 
     def _merged(self, commit: str) -> Did[Happened]:
         """The forge says that it merged: its base must hold that."""

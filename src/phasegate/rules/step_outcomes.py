@@ -68,7 +68,7 @@ def outcome(feature: Feature, event: events.Happened) -> Feature | None:  # noqa
             return _done(changed(feature, merged=commit))
         case events.NotMerged(reason, remediation) if due in (Step.MERGE, Step.PUBLISH, Step.AWAIT):
             return _stopped(feature, reason, remediation)
-        case events.SentBack() if due in (Step.MERGE, Step.PUBLISH):
+        case events.SentBack() if due in (Step.MERGE, Step.PUBLISH, Step.AWAIT):
             return _after_sent_back(feature, event)
         case events.PullOpened(_, url, head) if due is Step.PUBLISH:
             return _done(changed(_noted(feature, url + AT_A_FORGE), pull=event, judged=head, unanswered=0))
@@ -230,7 +230,8 @@ def _after_sent_back(feature: Feature, event: events.SentBack) -> Feature:
     if feature.sent_back or not feature.can_mend:
         return _stopped(feature, f"{event.reason}:\n{event.findings}", event.remediation)
     findings = f"{event.reason}:\n{event.findings}"
-    return changed(feature, sent_back=True, findings=findings, judged="", todo=(*MENDING, *feature.todo))
+    rest = AT_FORGE if feature.todo[0] is Step.AWAIT else feature.todo  # what changes is published anew
+    return changed(feature, sent_back=True, findings=findings, judged="", todo=(*MENDING, *rest))
 
 
 def judged(feature: Feature, event: events.GateChecked) -> GateResult:
