@@ -57,7 +57,7 @@ class Watched:
         resident = {pid: int(stats[pid][_RESIDENT]) * _PAGE for pid in pids}
         # What is resident counts shared pages once a process: too much, but quick. The true number is asked for then.
         if self._memory_bytes and sum(resident.values()) >= self._memory_bytes:
-            own = sum(_own_memory(pid, at_most) for pid, at_most in resident.items())
+            own = sum(own_memory(pid, at_most) for pid, at_most in resident.items())
             return MEMORY if own >= self._memory_bytes else ""
         return ""
 
@@ -82,13 +82,17 @@ def _stats() -> Iterator[tuple[int, list[bytes]]]:
                 continue  # ended while we looked
 
 
-def _own_memory(pid: int, at_most: int) -> int:
+def own_memory(pid: int, at_most: int) -> int:
     """What it alone holds, and its part of what it shares; files that are only mapped count for nobody."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
             lines = [line.split() for line in rollup]
+    except (FileNotFoundError, ProcessLookupError):
+        lines = []
     except OSError:
         return at_most
+    if not lines:
+        return 0  # it ended while we looked
     found = [int(line[1]) * 1024 for line in lines if line[0] in _OWN]
     return min(sum(found), at_most) if found else at_most
 
