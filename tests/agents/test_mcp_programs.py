@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from phasegate.engine.feature_journal import HAPPENED, read_happened
+from phasegate.engine.journal_entries import FEATURE_STEP, read_feature_step
 from phasegate.rules.feature_events import Started
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 from support.real_agents import KEY
@@ -198,7 +198,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FeatureRun:
 
 def begun_by(run: FeatureRun) -> tuple[str, str]:
     with run.reader() as reader:
-        events = [read_happened(one.payload) for one in reader.events(SLUG) if one.kind == HAPPENED]
+        events = [read_feature_step(one.payload) for one in reader.events(SLUG) if one.kind == FEATURE_STEP]
     by = next(event for event in events if isinstance(event, Started)).by
     return by.door, by.agent
 

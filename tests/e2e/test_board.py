@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.engine import orders
-from phasegate.engine.feature_journal import HAPPENED, read_happened
+from phasegate.engine.journal_entries import FEATURE_STEP, read_feature_step
 from phasegate.engine.project import opened_store
 from phasegate.record.lock import feature_lock
 from phasegate.rules.feature_events import Cancelled, Escalated
@@ -67,7 +67,7 @@ def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(r
             assert board.get(path).status == 404, path
         assert board.post(f"{PAGE}/order/complete", seq=board.seq(PAGE)).status == 200
         with run.reader() as reader:
-            by = [read_happened(one.payload) for one in reader.events(SLUG) if one.kind == HAPPENED]
+            by = [read_feature_step(one.payload) for one in reader.events(SLUG) if one.kind == FEATURE_STEP]
         assert any(getattr(getattr(event, "by", None), "door", "") == "board" for event in by)
         run.run("stop")  # it may have ended already
         run.run("run", "--feature", SLUG)
@@ -95,7 +95,7 @@ def test_an_order_counts_for_what_the_page_showed_and_once(run: FeatureRun) -> N
         assert board.post(f"{PAGE}/order/cancel", seq=board.seq(PAGE), text="it is late").status == 200  # the control
     assert stage(run) == "cancelled"
     with run.reader() as reader:
-        events = [read_happened(one.payload) for one in reader.events(SLUG) if one.kind == HAPPENED]
+        events = [read_feature_step(one.payload) for one in reader.events(SLUG) if one.kind == FEATURE_STEP]
     given = [event for event in events if isinstance(event, Escalated | Cancelled)]
     assert [(type(event).__name__, event.by.door) for event in given] == [
         ("Escalated", "board"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.doors.mcp.wire import LONGEST_LINE
-from phasegate.engine.feature_journal import HAPPENED, read_happened
+from phasegate.engine.journal_entries import FEATURE_STEP, read_feature_step
 from phasegate.rules.feature_events import CompletionAsked, Started
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 from support.mcp_client import HANDSHAKE, MODERN, McpClient, accepts_blindly, confirms, declines
@@ -61,7 +61,7 @@ def test_a_feature_goes_from_its_start_to_its_merge_and_a_person_confirms_the_me
         assert "tester 1.2 asks to archive the feature and MERGE it" in client.asked[0]
     assert (run.root / "bye.py").exists()
     with run.reader() as reader:
-        events = [read_happened(one.payload) for one in reader.events(SLUG) if one.kind == HAPPENED]
+        events = [read_feature_step(one.payload) for one in reader.events(SLUG) if one.kind == FEATURE_STEP]
     orders = [event for event in events if isinstance(event, Started | CompletionAsked)]
     assert [(order.by.door, order.by.agent) for order in orders] == [("mcp", "tester 1.2")] * 2
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.feature_journal import happened
+from phasegate.engine.journal_entries import feature_step
 from phasegate.engine.project import opened_store
 from phasegate.rules.feature_events import Merged
 from support.dispatch_project import FILES, SLUG, DispatchProject, approves, make_project, package, turn, writes
@@ -82,7 +82,7 @@ def test_a_merged_feature_is_traced_although_its_branches_are_gone(project: Disp
     git(project.root, "branch", "-qD", f"feat/{SLUG}", f"feat/{SLUG}-WP01")
     assert told(project.root)["FR-AUTH-001"]["missing"] == ["commit", "test"]
     with opened_store(project.project) as store:
-        store.append_now(SLUG, project.project.now(), [happened(Merged(merged))])
+        store.append_now(SLUG, project.project.now(), [feature_step(Merged(merged))])
     write(project.root, {"src/login.ts": "// another feature's first package\n"})
     git(project.root, "commit", "-qam", "WP01: of another feature")
     one = told(project.root)["FR-AUTH-001"]

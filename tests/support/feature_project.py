@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from phasegate.doors.cli import run as run_command
 from phasegate.engine.driver import Wishes, drive
-from phasegate.engine.feature_journal import HAPPENED, read_feature, read_happened
+from phasegate.engine.feature_journal import read_feature
+from phasegate.engine.journal_entries import FEATURE_STEP, read_feature_step
 from phasegate.engine.orders import start
 from phasegate.engine.project import Project, open_project, opened_store
 from phasegate.record.audit import verify
@@ -230,7 +231,7 @@ class FeatureProject(NamedTuple):
         reader = read_store(self.project.location)
         assert reader is not None
         with reader:
-            return [read_happened(one.payload) for one in reader.events(slug) if one.kind == HAPPENED]
+            return [read_feature_step(one.payload) for one in reader.events(slug) if one.kind == FEATURE_STEP]
 
     def jobs(self, slug: str = SLUG) -> list[Job]:
         """The jobs on record, oldest first."""

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.engine.claims import CLAIMED, FALSE
-from phasegate.engine.packages import HAPPENED, read_package_event
+from phasegate.engine.journal_entries import CLAIMED, CLAIMED_FALSELY, PACKAGE_STEP, read_package_step
 from phasegate.engine.steps import Claimed
 from phasegate.record.reader import Reader
 from phasegate.rules.package_events import PackagePublished
@@ -37,7 +36,7 @@ def words_for(reader: Reader, feature: str, package: str) -> tuple[AgentWords, .
     last: dict[int, AgentWords] = {}
     false: dict[str, tuple[tuple[str, str], ...]] = {}
     for recorded in reader.events(feature):
-        if recorded.kind == FALSE:
+        if recorded.kind == CLAIMED_FALSELY:
             found = read_json(recorded.payload, _FoundFalse)
             false[found.job] = found.claims
         elif recorded.kind == CLAIMED:
@@ -53,8 +52,8 @@ def pull_url_of(reader: Reader, feature: str, package: str) -> str:
     """The pull request that a package really has; empty where it has none."""
     url = ""
     for recorded in reader.events(feature):
-        if recorded.kind == HAPPENED and b"published" in recorded.payload:
-            name, event = read_package_event(recorded.payload)
+        if recorded.kind == PACKAGE_STEP and b"published" in recorded.payload:
+            name, event = read_package_step(recorded.payload)
             url = event.url if name == package and isinstance(event, PackagePublished) else url
     return url
 

@@ -10,6 +10,7 @@ import msgspec
 from phasegate.checks.evidence import Evidence
 from phasegate.checks.false_claims import Facts, FalseClaim, false_claims
 from phasegate.engine.job_end import Assigned, Ended
+from phasegate.engine.journal_entries import CLAIMED, CLAIMED_FALSELY
 from phasegate.engine.steps import Claimed
 from phasegate.engine.validation import Checker
 from phasegate.engine.workplace import Workplace
@@ -19,7 +20,6 @@ from phasegate.rules.commits import Commit
 from phasegate.rules.package_events import End
 from phasegate.workspace.changes import TooMuch, observe
 
-CLAIMED, FALSE = "agent.claimed", "agent.claimed-falsely"
 _WORDS = ("summary", "pr_url", "error", "blocked_reason", "remediation")
 _LONGEST_WORDS = 4_000
 _MOST_STEPS = 20
@@ -60,7 +60,7 @@ def hold_against(place: Workplace, said: Iterable[Claimed], checker: Checker, ev
     found = [(one, claims) for one in said if (claims := _false(place, one, checker, evidence))]
     told = tuple(_told(place, one, claim) for one, claims in found for claim in claims)
     wrong = [_Falsely(one.package, one.round, str(one.said.job_id), one.agent, tuple(claims)) for one, claims in found]
-    rows = tuple(Event(FALSE, msgspec.json.encode(one)) for one in wrong)
+    rows = tuple(Event(CLAIMED_FALSELY, msgspec.json.encode(one)) for one in wrong)
     return Compared(told, rows, tuple((one.job, one.claims) for one in wrong))
 
 

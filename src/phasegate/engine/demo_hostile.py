@@ -12,7 +12,8 @@ from phasegate.cage.probe import choose
 from phasegate.cage.request import Level
 from phasegate.engine.demo_project import Claim, git, make_demo_project
 from phasegate.engine.dispatch import PackageReport, dispatch
-from phasegate.engine.packages import HAPPENED, find_package, load_documents, read_package_event
+from phasegate.engine.journal_entries import PACKAGE_STEP, read_package_step
+from phasegate.engine.packages import find_package, load_documents
 from phasegate.engine.project import Project, Store, opened_store
 from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.record.audit import verify
@@ -94,7 +95,7 @@ def _how(stranger: Stranger, report: PackageReport, store: Store) -> Claim:
 
 def _found(store: Store, package: str) -> str:
     """What the manifest found wrong in a package's last round."""
-    events = [read_package_event(one.payload) for one in store.events(SLUG) if one.kind == HAPPENED]
+    events = [read_package_step(one.payload) for one in store.events(SLUG) if one.kind == PACKAGE_STEP]
     failures = [event.failures for name, event in events if name == package and isinstance(event, Validated)]
     return f"(our own run: {failures[-1][0].partition(chr(10))[0]})" if failures and failures[-1] else ""
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from phasegate.config.settings import MergeMode
 from phasegate.engine.admission import DriverDesk
 from phasegate.engine.dispatch import LONGEST_WAIT_S, Stopped, what_does_not_hold
-from phasegate.engine.feature_journal import HAPPENED, choose, open_feature_journal
+from phasegate.engine.feature_journal import choose, open_feature_journal
 from phasegate.engine.forge_patience import Patience
+from phasegate.engine.journal_entries import FEATURE_STEP, PACKAGE_STEP
 from phasegate.engine.local_desk import local_desk
 from phasegate.engine.notifying import tell_about_failure, tell_about_feature
-from phasegate.engine.packages import HAPPENED as OF_PACKAGE
 from phasegate.engine.phase_checks import expect_base
 from phasegate.engine.phase_steps import PhaseSteps
 from phasegate.engine.ports import RecordReader, RunRecord
@@ -48,7 +48,7 @@ class Wishes(NamedTuple):
 
 def has_moved(record: RecordReader, slug: str, seen: int) -> bool:
     """Whether anything has happened to a feature or its packages since an event; notes and times are no step of it."""
-    return any(one.kind in (HAPPENED, OF_PACKAGE) for one in record.events(slug, seen))
+    return any(one.kind in (FEATURE_STEP, PACKAGE_STEP) for one in record.events(slug, seen))
 
 
 def refuse_if_moved(record: RecordReader, slug: str, seen: int) -> None:

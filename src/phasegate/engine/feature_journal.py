@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
-
+from phasegate.engine.journal_entries import FEATURE_STEP, feature_step, read_feature_step
 from phasegate.engine.ports import RecordReader, RunRecord
 from phasegate.engine.project import Project
 from phasegate.engine.work_journal import Due, Transition, WorkJournal
@@ -18,29 +17,13 @@ from phasegate.rules.feature_events import GateChecked, Happened
 from phasegate.rules.feature_state import Feature, Step
 from phasegate.rules.lifecycle import Stage, Workflow, state_view
 from phasegate.rules.step_outcomes import judged
-from phasegate.typed import read_json
 
-HAPPENED = "workflow.happened"
 _WAITS = (Step.STOP, Step.COMPLETE)  # for a person
-
-
-class _Step(msgspec.Struct, frozen=True):
-    event: Happened
-
-
-def happened(event: Happened) -> Event:
-    """An event as the journal holds it."""
-    return Event(HAPPENED, msgspec.json.encode(_Step(event)))
-
-
-def read_happened(payload: bytes) -> Happened:
-    """What a record of the journal says."""
-    return read_json(payload, _Step).event
 
 
 def read_feature(reader: RecordReader, slug: str) -> Feature | None:
     """Where a feature stands; None if it never was started."""
-    return fold(read_happened(one.payload) for one in reader.events(slug) if one.kind == HAPPENED)
+    return fold(read_feature_step(one.payload) for one in reader.events(slug) if one.kind == FEATURE_STEP)
 
 
 def recorded_workflows(reader: RecordReader) -> list[Workflow]:
@@ -72,10 +55,10 @@ class FeatureUnit:
         self._gates = 0
 
     def read(self, recorded: Recorded) -> Happened | None:
-        return read_happened(recorded.payload) if recorded.kind == HAPPENED else None
+        return read_feature_step(recorded.payload) if recorded.kind == FEATURE_STEP else None
 
     def write(self, event: Happened) -> Event:
-        return happened(event)
+        return feature_step(event)
 
     def fold(self, events: Iterable[Happened]) -> Feature | None:
         every = list(events)

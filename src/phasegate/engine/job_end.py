@@ -23,7 +23,6 @@ from phasegate.rules.visible_text import visible
 from phasegate.rules.work_package import WorkPackage
 from phasegate.workspace.checkout import Assignment
 
-ANSWER = "answer.txt"  # in the folder of a job: the last words of its agent
 MOST_NAMED = 20
 LONGEST_REASON = 10_000
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.engine.claims import CLAIMED, FALSE
-from phasegate.engine.job_end import ANSWER
+from phasegate.engine.journal_entries import ANSWER, CLAIMED, CLAIMED_FALSELY
 from phasegate.engine.watching import Follower, StreamEvent
 from phasegate.errors import StateConflict
 from phasegate.record.location import Location
@@ -112,14 +111,14 @@ def _claims(reader: Reader, slug: str, job: str) -> tuple[Mapping[str, object] |
     claimed: Mapping[str, object] | None = None
     falsely: tuple[FalseWord, ...] = ()
     for recorded in reader.events(slug):
-        if recorded.kind not in (CLAIMED, FALSE):
+        if recorded.kind not in (CLAIMED, CLAIMED_FALSELY):
             continue
         found = read_json(recorded.payload, dict[str, object])
         said = found.get("said")
         if recorded.kind == CLAIMED and isinstance(said, dict) and said.get("job_id") == job:
             claimed = said
         claims = found.get("claims")
-        if recorded.kind == FALSE and found.get("job") == job and isinstance(claims, list):
+        if recorded.kind == CLAIMED_FALSELY and found.get("job") == job and isinstance(claims, list):
             falsely = tuple(FalseWord(claim, truth) for claim, truth in claims)
     return claimed, falsely
 

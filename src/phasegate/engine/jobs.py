@@ -34,9 +34,10 @@ from phasegate.cage.sweep import end_tagged
 from phasegate.config.acp_registry import row_of
 from phasegate.config.settings import Sandbox
 from phasegate.engine.admission import Admitted, CapReached
-from phasegate.engine.job_end import ANSWER, MOST_NAMED, Assigned, Ended, judged, strayed
+from phasegate.engine.job_end import MOST_NAMED, Assigned, Ended, judged, strayed
 from phasegate.engine.job_surroundings import own_surroundings
 from phasegate.engine.job_trail import JobTrail, digest
+from phasegate.engine.journal_entries import ANSWER
 from phasegate.engine.live import LiveTrail, shown_live
 from phasegate.engine.ports import TrailSink, stamp
 from phasegate.engine.project import Project

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from phasegate.engine.claims import CLAIMED
 from phasegate.engine.feature_journal import state_of
+from phasegate.engine.journal_entries import CLAIMED, PACKAGE_STEP, PLAN_LOADED, read_package_step, read_plan
 from phasegate.engine.kept_artifacts import kept_artifacts
-from phasegate.engine.packages import HAPPENED, PLAN_LOADED, read_package_event, read_plan
 from phasegate.engine.ports import RecordReader
 from phasegate.engine.questions import answers_for
 from phasegate.engine.scope_exceptions import ALLOWED, ScopeException
@@ -46,7 +45,7 @@ def read_known(record: RecordReader, slug: str, package: str = "") -> Known:
             checked += read_json(recorded.payload, list[tuple[str, Done]])
         elif recorded.kind == JOB_STARTED and read_json(recorded.payload, _JobStart).wp == package:
             checked = []  # they are in the trail of this job
-        elif package and recorded.kind == HAPPENED:
+        elif package and recorded.kind == PACKAGE_STEP:
             started = _at_work(started, recorded.payload, package)
     return Known(
         begun,
@@ -68,7 +67,7 @@ def _at_work(started: dict[int, PackageJobStarted], payload: bytes, package: str
     """The last implementers of a package, by the index of their agents; of a contest, the one that was taken."""
     if b"job-started" not in payload and b"attempt-taken" not in payload:
         return started
-    name, event = read_package_event(payload)
+    name, event = read_package_step(payload)
     match event:
         case PackageJobStarted(role="implement") if name == package:
             of_round = {index: one for index, one in started.items() if one.round == event.round}

@@ -13,8 +13,8 @@ import msgspec
 from phasegate.agents.secret_values import names_a_secret, secrets_of
 from phasegate.cage.redact import Redactor
 from phasegate.checks.secrets import Added, find_secrets
-from phasegate.engine.feature_journal import HAPPENED, naming, read_feature
-from phasegate.engine.packages import HAPPENED as OF_PACKAGE
+from phasegate.engine.feature_journal import naming, read_feature
+from phasegate.engine.journal_entries import FEATURE_STEP, PACKAGE_STEP
 from phasegate.engine.project import AnyRecord, Project
 from phasegate.engine.run_log import notice
 from phasegate.errors import MovedOn, PhasegateError
@@ -110,7 +110,7 @@ def _claimed(project: Project, store: AnyRecord, slug: str, told: _Told) -> int 
     while True:
         seq, last, known = store.seq(slug), 0, set[_Told]()
         for recorded in store.events(slug):
-            if recorded.kind in (HAPPENED, OF_PACKAGE):
+            if recorded.kind in (FEATURE_STEP, PACKAGE_STEP):
                 last = recorded.seq
             elif recorded.kind == TOLD:
                 known.add(read_json(recorded.payload, _Told))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from phasegate.engine.packages import HAPPENED, PlannedPackage, find_package, planned, read_package_event
+from phasegate.engine.journal_entries import PACKAGE_STEP, read_package_step
+from phasegate.engine.packages import PlannedPackage, find_package, planned
 from phasegate.engine.views import AttemptView, PackageCard, features_of, package_cards, with_jobs
 from phasegate.errors import ConfigError
 from phasegate.record.reader import Reader
@@ -90,8 +91,8 @@ def _attempts(events: Iterable[PackageHappened], jobs: Mapping[str, Job]) -> tup
 
 def _events_of(reader: Reader, feature: str, package: str) -> Iterator[PackageHappened]:
     for recorded in reader.events(feature):
-        if recorded.kind == HAPPENED:
-            name, event = read_package_event(recorded.payload)
+        if recorded.kind == PACKAGE_STEP:
+            name, event = read_package_step(recorded.payload)
             if name == package:
                 yield event
 

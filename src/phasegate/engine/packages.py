@@ -6,8 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
+from phasegate.engine.journal_entries import (
+    PACKAGE_STEP,
+    PLAN_LOADED,
+    loaded_plan,
+    package_step,
+    read_package_step,
+    read_plan,
+)
 from phasegate.engine.ports import RecordReader, RunRecord
 from phasegate.engine.project import Project
 from phasegate.engine.work_journal import Due, Transition
@@ -22,19 +28,8 @@ from phasegate.rules.package_run import PackageStep, Run, apply, fold
 from phasegate.rules.phase import Work, phase_of
 from phasegate.rules.task_progress import as_line
 from phasegate.rules.work_package import State, WorkPackage, slug_is_safe
-from phasegate.typed import read_json
 
 MOST_LISTED = 20
-PLAN_LOADED, HAPPENED = "plan.loaded", "package.happened"
-
-
-class _Loaded(msgspec.Struct, frozen=True):
-    documents: dict[str, str]  # the text of each WPnn.md, by package: what is run is what was loaded
-
-
-class _PackageStep(msgspec.Struct, frozen=True):
-    package: str
-    event: PackageHappened
 
 
 class PlannedPackage(NamedTuple):
@@ -75,12 +70,7 @@ def plan_loaded(slug: str, documents: Mapping[str, str], known: Collection[str],
         Package(slug, one.work_package_id, one.title, State.PLANNED, since=ts, tasks=as_line(one.tasks, {}))
         for one in fresh
     ]
-    return [Event(PLAN_LOADED, msgspec.json.encode(_Loaded(texts))), *map(package_changed, rows)]
-
-
-def read_plan(payload: bytes) -> Mapping[str, str]:
-    """The documents of a plan on record."""
-    return read_json(payload, _Loaded).documents
+    return [loaded_plan(texts), *map(package_changed, rows)]
 
 
 def planned(reader: RecordReader, slug: str) -> dict[str, PlannedPackage]:
@@ -124,17 +114,11 @@ def beginnings(reader: RecordReader, slug: str) -> dict[str, str]:
     """The commit from which each package of a feature was begun, by package."""
     found: dict[str, str] = {}
     for recorded in reader.events(slug):
-        if recorded.kind == HAPPENED:
-            package, event = read_package_event(recorded.payload)
+        if recorded.kind == PACKAGE_STEP:
+            package, event = read_package_step(recorded.payload)
             if isinstance(event, PackagePrepared):
                 found.setdefault(package, event.base)
     return found
-
-
-def read_package_event(payload: bytes) -> tuple[str, PackageHappened]:
-    """The package and the event of a record of the journal."""
-    step = read_json(payload, _PackageStep)
-    return step.package, step.event
 
 
 class PackageUnit:
@@ -145,13 +129,13 @@ class PackageUnit:
         self._title, self._tasks, self._limits, self._phase = package.title, package.tasks, limits, phase
 
     def read(self, recorded: Recorded) -> PackageHappened | None:
-        if recorded.kind != HAPPENED:
+        if recorded.kind != PACKAGE_STEP:
             return None
-        package, event = read_package_event(recorded.payload)
+        package, event = read_package_step(recorded.payload)
         return event if package == self.work else None
 
     def write(self, event: PackageHappened) -> Event:
-        return Event(HAPPENED, msgspec.json.encode(_PackageStep(self.work, event)))
+        return package_step(self.work, event)
 
     def fold(self, events: Iterable[PackageHappened]) -> Run:
         return fold(events, self._limits)

@@ -6,34 +6,17 @@ from collections.abc import Sequence
 
 import msgspec
 
+from phasegate.engine.journal_entries import AskedQuestion, GivenAnswer
 from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.ports import RecordReader
 from phasegate.engine.project import AnyRecord, Project
 from phasegate.engine.views import ANSWERED, ASKED, AgentQuestion, Reader, open_questions, questions_of
 from phasegate.errors import ConfigError, MovedOn, StateConflict
 from phasegate.record.rows import Event
-from phasegate.rules.ordering import NOT_KEPT, By
+from phasegate.rules.ordering import By
 from phasegate.typed import read_json
 
 LONGEST_TEXT, LONGEST_OPTION, MOST_OPTIONS, MOST_OPEN = 4_000, 200, 8, 20
-
-
-class AskedQuestion(msgspec.Struct, frozen=True):
-    """A question as the journal keeps it."""
-
-    id: str
-    job: str
-    work: str
-    text: str
-    options: tuple[str, ...] = ()
-
-
-class GivenAnswer(msgspec.Struct, frozen=True):
-    """An answer as the journal keeps it."""
-
-    id: str
-    text: str
-    by: By = NOT_KEPT
 
 
 def ask(

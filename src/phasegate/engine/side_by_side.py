@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from phasegate.engine.admission import DriverDesk
 from phasegate.engine.dispatch import PackageReport, carry_package
-from phasegate.engine.feature_journal import HAPPENED, read_happened
-from phasegate.engine.packages import HAPPENED as OF_PACKAGE
-from phasegate.engine.packages import find_package, read_package_event
+from phasegate.engine.journal_entries import FEATURE_STEP, PACKAGE_STEP, read_feature_step, read_package_step
+from phasegate.engine.packages import find_package
 from phasegate.engine.unit_loop import LOOK_EVERY_S
 from phasegate.engine.work_journal import WorkJournal
 from phasegate.errors import Interrupted
@@ -116,9 +115,9 @@ class SideBySide:
         """Whether anything happened to a package since it was begun: else it is blocked from before, and resolved."""
         worked = False
         for recorded in self._desk.record.events(self._journal.unit.slug):
-            if recorded.kind == HAPPENED and read_happened(recorded.payload) == PackageStarted(name):
+            if recorded.kind == FEATURE_STEP and read_feature_step(recorded.payload) == PackageStarted(name):
                 worked = False
-            elif recorded.kind == OF_PACKAGE and read_package_event(recorded.payload)[0] == name:
+            elif recorded.kind == PACKAGE_STEP and read_package_step(recorded.payload)[0] == name:
                 worked = True
         return worked
 

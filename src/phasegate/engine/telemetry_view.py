@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from phasegate.engine.feature_journal import HAPPENED, read_happened
 from phasegate.engine.feature_view import Bar, FeatureView, feature_view
+from phasegate.engine.journal_entries import FEATURE_STEP, read_feature_step
 from phasegate.record.reader import Reader
 from phasegate.record.rows import Job
 from phasegate.rules.board import standing_of
@@ -78,9 +78,9 @@ def _waited_s(reader: Reader, slug: str) -> float:
     feature: Feature | None = None
     since, total_s = "", 0.0
     for one in reader.events(slug):
-        if one.kind != HAPPENED:
+        if one.kind != FEATURE_STEP:
             continue
-        feature = apply(feature, read_happened(one.payload))
+        feature = apply(feature, read_feature_step(one.payload))
         if since and not _waits(feature):
             total_s += (datetime.fromisoformat(one.ts) - datetime.fromisoformat(since)).total_seconds()
         since = (since or one.ts) if _waits(feature) else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.engine.feature_journal import HAPPENED, read_happened
+from phasegate.engine.journal_entries import FEATURE_STEP, read_feature_step
 from phasegate.engine.packages import beginnings
 from phasegate.engine.project import Project
 from phasegate.errors import ConfigError
@@ -97,7 +97,7 @@ def _recorded(project: Project) -> list[str]:
 
 
 def _events(reader: Reader | None, slug: str) -> list[Happened]:
-    return [read_happened(one.payload) for one in reader.events(slug) if one.kind == HAPPENED] if reader else []
+    return [read_feature_step(one.payload) for one in reader.events(slug) if one.kind == FEATURE_STEP] if reader else []
 
 
 def _branches(project: Project, slug: str, events: Iterable[Happened]) -> dict[str, str]:

@@ -7,10 +7,14 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import NamedTuple
 
-from phasegate.engine.feature_journal import HAPPENED, read_happened
-from phasegate.engine.packages import HAPPENED as OF_PACKAGE
-from phasegate.engine.packages import read_package_event
-from phasegate.engine.questions import AskedQuestion, GivenAnswer
+from phasegate.engine.journal_entries import (
+    FEATURE_STEP,
+    PACKAGE_STEP,
+    AskedQuestion,
+    GivenAnswer,
+    read_feature_step,
+    read_package_step,
+)
 from phasegate.engine.run_log import read_notice, read_timed
 from phasegate.engine.views import ANSWERED, ASKED
 from phasegate.record.holder import Holder, holders
@@ -88,10 +92,10 @@ class Follower:
 
     def _read(self, recorded: Recorded) -> tuple[str, object, Told]:
         """The package that an event is about, the event itself, and how it is told."""
-        if recorded.kind == OF_PACKAGE:
-            package, of_package = read_package_event(recorded.payload)
+        if recorded.kind == PACKAGE_STEP:
+            package, of_package = read_package_step(recorded.payload)
             return package, of_package, Told(tell_package(package, of_package))
-        if recorded.kind == HAPPENED:
+        if recorded.kind == FEATURE_STEP:
             return self._happened(recorded)
         if (notice := read_notice(recorded)) is not None:
             return notice.work, notice, Told(f"{notice.work}: {notice.text}" if notice.work else notice.text)
@@ -111,7 +115,7 @@ class Follower:
         return row.wp, row, Told()
 
     def _happened(self, recorded: Recorded) -> tuple[str, object, Told]:
-        event, before = read_happened(recorded.payload), self._features.get(recorded.feature)
+        event, before = read_feature_step(recorded.payload), self._features.get(recorded.feature)
         after = self._features[recorded.feature] = apply(before, event)
         return "", event, tell(before, event, after) if after is not None else Told()
 
