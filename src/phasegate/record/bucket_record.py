@@ -34,6 +34,7 @@ from phasegate.typed import read_json
 
 JOURNAL, HEADS = "journal", "heads"
 OTHERS_EVERY_S = 2.0
+_PART_OF_TIME = 20  # of all time, at most this part goes into looking at the journals of others
 _OF_NO_FEATURE = "-"  # as a folder; no slug is spelt so
 _CHAIN = "phasegate feature journal 1"
 T = TypeVar("T")
@@ -93,7 +94,7 @@ class BucketRecord(Reader):
         self._bucket, self._new_id = bucket, new_id
         self._mutex = RLock()
         self._ends: dict[str, Head] = {}
-        self._others_at_s = -OTHERS_EVERY_S
+        self._others_due_s = 0.0
 
     # --- writing
 
@@ -161,10 +162,11 @@ class BucketRecord(Reader):
             return iter([*super()._query(query, *values)])
 
     def _follow_others(self) -> None:
-        if monotonic() - self._others_at_s >= OTHERS_EVERY_S:
-            self._others_at_s = monotonic()  # first: following asks again
+        if (began := monotonic()) >= self._others_due_s:
+            self._others_due_s = began + OTHERS_EVERY_S  # first: following asks again
             for folder in self._bucket.folders(JOURNAL):
                 self._follow(feature_of(folder))
+            self._others_due_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
 
     def _follow(self, feature: str) -> None:
         """Take in what others have appended to a feature's journal."""
