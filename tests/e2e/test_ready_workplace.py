@@ -144,3 +144,17 @@ def test_a_setup_that_was_dropped_from_the_cache_is_made_again_although_the_base
     assert [one.name for one in kept.iterdir()] == [entry.name]
     evidence = next((project.root / ".phasegate/evidence").rglob("WP01-*.md")).read_text()
     assert "setup: passed - taken from the cache" in evidence
+
+
+@pytest.mark.demand("R4.a")
+def test_a_setup_made_with_another_sandbox_is_not_taken(tmp_path: Path) -> None:
+    project = project_with(tmp_path)
+    project.play(turn("implement", {"exit": 3}))
+    assert project.dispatch().state is State.BLOCKED
+    kept = project.project.location.folder / "setups"
+    (first,) = kept.iterdir()
+    settings = project.root / "phasegate.toml"
+    settings.write_text(settings.read_text().replace("[run]", '[run]\nsandbox = "none"', 1))
+    project.play(turn("implement", {"exit": 3}))
+    assert project.dispatch().state is State.BLOCKED
+    assert {first.name} < {one.name for one in kept.iterdir()}

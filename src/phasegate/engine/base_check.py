@@ -189,11 +189,14 @@ class Base:
     def _key(self, origin: str, root: str) -> str | None:
         """The name of a root's setup in the person's tree; None if it is none there."""
         plans = [one.plan for one in plans_for(self.project, self.package, origin, origin) if one.plan.root == root]
-        tree = " ".join([tree_of(self.project.repository.place(), origin), *self._not_whole(origin)])
+        tree = " ".join([tree_of(self.project.repository.place(), origin), *self._circumstances(origin)])
         return key_of(tree, plans[0]) if plans else None
 
+    def _circumstances(self, commit: str) -> tuple[str, ...]:
+        """With another sandbox or a submodule more, a setup makes something else and checks find something else."""
+        return (self.project.config.run.sandbox.value, *self._not_whole(commit))
+
     def _not_whole(self, commit: str) -> tuple[str, ...]:
-        """What agents and checks lack of a tree: with a submodule more, another setup and other results."""
         return tuple(visible(line) for line in what_is_not_whole(self.project.repository, commit))
 
     def reports(self, hear: Hear | None = None, *, anew: bool = False) -> tuple[BaseReport, ...]:
@@ -213,7 +216,7 @@ class Base:
     def _report(self, planned: CheckPlan, hear: Hear | None, *, anew: bool) -> BaseReport:
         plan = msgspec.structs.replace(planned.plan, code=())
         name = hashlib.sha256(
-            msgspec.json.encode([self.start, plan, os.environ.get("PATH", ""), *self._not_whole(self.start)])
+            msgspec.json.encode([self.start, plan, os.environ.get("PATH", ""), *self._circumstances(self.start)])
         ).hexdigest()
         path = self.project.location.folder / "baselines" / f"{name}.json"
         if not anew and (known := self._still_known(path, plan)) is not None:
