@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import sys
@@ -22,6 +23,8 @@ def phasegate(*arguments: str, cwd: Path) -> Done:
     stays = mock.patch.object(os, "_exit") if "temporalio" in sys.modules else contextlib.nullcontext()
     with argv, stays, contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main()
+    gc.unfreeze()  # a quick answer leaves the collector off, since its process ends
+    gc.enable()
     out.flush()
     err.flush()
     return Done(code, raw.getvalue().decode(), raw_err.getvalue().decode())

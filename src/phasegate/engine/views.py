@@ -14,7 +14,7 @@ from typing import NamedTuple
 from phasegate.engine.active_state import active_state
 from phasegate.errors import ConfigError
 from phasegate.files import read_plain
-from phasegate.record.holder import LARGEST_BYTES, feature_holder, is_alive, signed_by
+from phasegate.record.holder import LARGEST_BYTES, feature_holder, is_alive, locked, signed_by
 from phasegate.record.location import locate, state_home
 from phasegate.record.reader import Reader as Reader  # doors name the type
 from phasegate.record.reader import read_store
@@ -341,7 +341,11 @@ def package_cards(reader: Reader, feature: str, *, wanted: str | None = None) ->
     """The packages of a feature by number, or the wanted one."""
     rows = [row for row in reader.packages(feature) if wanted in (None, row.id)]
     is_held, spent = worker_on(reader, feature) is not None, reader.spent_by_package(feature)
-    return tuple(_package_card(reader, row, spent, is_held) for row in sorted(rows, key=lambda r: (len(r.id), r.id)))
+    names = locked(reader.location.locks)
+    in_work = {row.id for row in rows if row.state in IN_WORK and f"{feature}-{row.id}" in names}
+    workers = {id_: worker_on(reader, feature, id_) for id_ in in_work}
+    ordered = sorted(rows, key=lambda row: (len(row.id), row.id))
+    return tuple(_package_card(row, workers.get(row.id), spent.get(row.id, Spent()), is_held) for row in ordered)
 
 
 def with_jobs(reader: Reader, card: PackageCard) -> PackageCard:
@@ -362,13 +366,11 @@ def find_cards(reader: Reader | None, wanted: str, feature: str | None = None) -
     return tuple(with_jobs(reader, card) for card in cards)
 
 
-def _package_card(reader: Reader, row: Package, spent: dict[str, Spent], is_held: bool) -> PackageCard:
-    worker = worker_on(reader, row.feature, row.id) if row.state in IN_WORK else None
+def _package_card(row: Package, worker: Worker | None, spent: Spent, is_held: bool) -> PackageCard:
     standing = standing_of_package(row.state, is_held=is_held or worker is not None)
     texts = (row.round, row.reason, row.remediation, row.since)
-    used = spent.get(row.id, Spent())
     tasks = from_line(row.tasks)
-    return PackageCard(row.feature, row.id, row.title, row.state, standing, worker, *texts, used, tasks)
+    return PackageCard(row.feature, row.id, row.title, row.state, standing, worker, *texts, spent, tasks)
 
 
 def _shown(cards: Iterable[FeatureCard], folder: str, feature: str | None) -> FeatureCard | None:

@@ -40,9 +40,18 @@ def feature_holder(folder: Path, feature: str) -> Holder | None:
 
 def holders(folder: Path) -> dict[str, Holder]:
     """Who works on what now: the living holder of each lock, by the name of its feature, or feature and package."""
-    names = [path.name.removeprefix("feature-").removesuffix(".lock") for path in folder.glob("feature-*.lock")]
-    found = {name: feature_holder(folder, name) for name in sorted(names) if not slug_problem(name)}
+    found = {name: feature_holder(folder, name) for name in sorted(locked(folder)) if not slug_problem(name)}
     return {name: holder for name, holder in found.items() if holder is not None}
+
+
+def locked(folder: Path) -> set[str]:
+    """Of which names there is a lock's file, held or left behind. One look, where a thousand names are asked about."""
+    try:
+        with os.scandir(folder) as found:
+            files = [one.name for one in found if one.name.startswith("feature-")]
+    except OSError:
+        return set()
+    return {name.removeprefix("feature-").removesuffix(".lock") for name in files}
 
 
 def signed_by(content: bytes) -> Holder | None:

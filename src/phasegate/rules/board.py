@@ -297,9 +297,11 @@ def _side_by_side(
     widths = {state: max(share, len(headings[state])) if shown[state] else len(headings[state]) for state in shown}
     head = (style(padded(headings[state], widths[state]), _COLOURS.get(state, "plain")) for state in shown)
     yield _GAP.join(head).rstrip()
-    for at in range(max((len(found) for found in shown.values()), default=0)):
-        cells = (_label(found[at]) if at < len(found) else "" for found in shown.values())
-        yield _GAP.join(padded(cell, widths[state]) for cell, state in zip(cells, shown, strict=True)).rstrip()
+    columns = [[padded(_label(row), widths[state]) for row in found] for state, found in shown.items()]
+    blanks = [" " * widths[state] for state in shown]
+    for at in range(max(map(len, columns), default=0)):
+        line = (column[at] if at < len(column) else blank for column, blank in zip(columns, blanks, strict=True))
+        yield _GAP.join(line).rstrip()
 
 
 _COLOURS = {"DOING": "yellow", "FOR_REVIEW": "cyan", "DONE": "green", "BLOCKED": "red"}

@@ -20,8 +20,11 @@ from phasegate.engine.audit_view import (
     verified,
     work_of,
 )
-from phasegate.engine.job_view import JobView, job_view
 from phasegate.rules.visible_text import visible
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from phasegate.engine.job_view import JobView
 
 _LEFT_OUT = ("ts", "actor", "action", "source", "agent", "job", "prev", "entry_hash", "argv", "env", "cwd")
 _HASHES = ("hash", "sha", "commit", "evidence", "taken_from", "prompt_sha256", "output_sha256")
@@ -50,6 +53,8 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
     """
     folder = current_folder()
     if job is not None:
+        from phasegate.engine.job_view import job_view  # half the engine: `verify` does without
+
         view = job_view(location_of(folder), job, feature)
         show(view, "\n".join(map(visible, _story(view))), as_json)
     elif chain:
