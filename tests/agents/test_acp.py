@@ -25,7 +25,7 @@ from support.real_agents import (
 from support.standin import Cut, Fail, Hang, Say, Shell, Standin, Turn, Write
 
 SCOPE = ("src/",)
-LINE = "<file name='a &amp; b'>\\n \"$(id)\" `x` é 漢字 😀 %s {{X}} \t</file>\n"
+LINE = "<file name='a &amp; b'>\\n \"$(id)\" `x` é 漢字 😀 %s {{X}} @README.md @@ -0 +1 @@ a@b.c @.git \t</file>\n"
 LONG_PROMPT = f"<prompt>\n{LINE * (300_000 // len(LINE.encode()) + 1)}</prompt>\n"
 PROMPT = '<prompt>Do what the stand-in says: é, <b> &amp; "quotes".</prompt>\n'
 

@@ -34,7 +34,9 @@ from support.standin import Cut, Fail, Garble, Hang, Say, Seen, Shell, Standin, 
 CANARY = "canary-0815"
 ANSWER = 'The work is done: é, <b> & "quotes".\n\n```json\n{}\n```'
 # Everything that quoting, JSON and XML could spoil, 300 KB of it.
-HOSTILE_LINE = "<file name='a &amp; b'>\\n \"$(id)\" `x` é 漢字 😀 %s {{X}} \t</file>\n"
+HOSTILE_LINE = (
+    "<file name='a &amp; b'>\\n \"$(id)\" `x` é 漢字 😀 %s {{X}} @README.md @@ -0 +1 @@ a@b.c @.git \t</file>\n"
+)
 LONG_PROMPT = f"<prompt>\n{HOSTILE_LINE * (300_000 // len(HOSTILE_LINE.encode()) + 1)}</prompt>\n"
 PROMPT = "<prompt>Do what the stand-in says.</prompt>\n"
 
@@ -58,7 +60,9 @@ def a_prompt_of_300_kb_arrives_at_the_model_byte_for_byte(trip: RoundTrip) -> No
     assert len(LONG_PROMPT.encode()) > 300_000
     first = trip.seen[0]
     assert first.raw, trip.ran
-    assert any(LONG_PROMPT.strip() in text for text in first.strings), trip.ran
+    # One would read the files that are named behind an `@`: there it comes as XML has it.
+    assert any(LONG_PROMPT.strip() in text.replace("&#64;", "@") for text in first.strings), trip.ran
+    assert not any("A project" in text for text in first.strings), "what the prompt names was read besides"
 
 
 def a_run_to_the_end_is_completed_and_its_answer_is_what_the_model_said_last(trip: RoundTrip) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from phasegate.agents.claude_stream import ClaudeStream
 from phasegate.agents.port import AgentTask, Launch, StreamReading, Talk
-from phasegate.agents.program_launch import LONGEST_TOOL_S, TOOLS_SERVER, launch_of, model_option, settings_file
+from phasegate.agents.program_launch import (
+    LONGEST_TOOL_S,
+    TOOLS_SERVER,
+    launch_of,
+    model_option,
+    settings_file,
+    without_mentions,
+)
 from phasegate.agents.stream_state import StreamState
 from phasegate.rules.harnesses import HarnessRow
 
@@ -36,7 +43,7 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
     env = {**_ENV, "IS_SANDBOX": "1"} if task.caged else _ENV
     tools = _TOOLS if task.offers_tools else ()
     arguments = (*_ARGUMENTS, *tools, *model_option(task, "--model"), *permissions)
-    return launch_of(task, row, arguments, env=env)
+    return launch_of(task, row, arguments, env=env, stdin=without_mentions(task))
 
 
 def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:

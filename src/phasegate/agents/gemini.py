@@ -21,7 +21,15 @@ from phasegate.agents.port import (
     Talk,
     Usage,
 )
-from phasegate.agents.program_launch import LONGEST_TOOL_S, ROUTES, TOOLS_SERVER, launch_of, model_option, settings_file
+from phasegate.agents.program_launch import (
+    LONGEST_TOOL_S,
+    ROUTES,
+    TOOLS_SERVER,
+    launch_of,
+    model_option,
+    settings_file,
+    without_mentions,
+)
 from phasegate.agents.stream_line import LineReader, count
 from phasegate.agents.stream_state import ReadsStream, StreamState
 from phasegate.agents.tool_use import ToolInput, notice, tool_result, tool_use
@@ -55,6 +63,7 @@ _SETTINGS_FILE = ".gemini/system.json"
 _SETTINGS = {
     "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False, "maxAttempts": 3},
     "advanced": {"ignoreLocalEnv": True},
+    "context": {"fileFiltering": {"enableRecursiveFileSearch": False}},  # for names behind an `@` in a prompt
     "privacy": {"usageStatisticsEnabled": False},
     "telemetry": {"enabled": False},
     "hooksConfig": {"enabled": False},
@@ -84,6 +93,7 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
         arguments,
         env=_ENV,
         home_files={_SETTINGS_FILE: settings_file({**_SETTINGS, **_sign_in(os.environ), **tools})},
+        stdin=without_mentions(task),
     )
     return msgspec.structs.replace(
         plain,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -15,6 +18,8 @@ ROUTES = (*PROXIES, *(name.lower() for name in PROXIES))
 TOOLS_SERVER = ("phasegate", "mcp")  # the one of the job, which is first on its PATH
 LONGEST_TOOL_S = 1_800  # a question may wait for its person
 CERTIFICATES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
+AT = b"&#64;"
+_MENTION = re.compile(rb"@([^\s,;!?()\[\]{}<>]+)")
 
 
 def launch_of(
@@ -24,18 +29,34 @@ def launch_of(
     *,
     env: Mapping[str, str] | None = None,
     home_files: Mapping[str, bytes] | None = None,
+    stdin: bytes | None = None,
 ) -> Launch:
     """The launch of a known program. The prompt's XML goes to its stdin, whole: an argument holds 128 KiB at most."""
     command = own_files(task.repository, task.agent.command) if task.agent.command else row.command
     return Launch(
         argv=(*command, *arguments),
-        stdin=task.prompt_xml,
+        stdin=task.prompt_xml if stdin is None else stdin,
         network=True,
         env={**run_variables(task), **(env or {})},
         pass_env=tuple(dict.fromkeys((*row.variables, *ROUTES, *CERTIFICATES, *task.agent.env))),
         home_files=home_files or {},
         sign_in_files=row.sign_in_files,
     )
+
+
+def without_mentions(task: AgentTask) -> bytes:
+    """The prompt with no `@path` of what is there: a program would read it in, whole folders too.
+
+    Such an `@` is written as a reference of XML, which the prompt is.
+    """
+    return _MENTION.sub(lambda found: _unmentioned(found, task.checkout), task.prompt_xml.read_bytes())
+
+
+def _unmentioned(found: re.Match[bytes], checkout: Path) -> bytes:
+    name = os.fsdecode(found[1])
+    paths = {name, name.rstrip(".:'"), name.partition("#")[0]} - {""}
+    is_file = any(os.path.lexists(checkout / path) for path in paths)
+    return AT + found[1] if is_file or name.startswith(('"', "agent-")) or "\\" in name else found[0]
 
 
 def model_option(task: AgentTask, flag: str) -> tuple[str, ...]:

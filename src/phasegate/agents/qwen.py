@@ -7,7 +7,7 @@ import re
 from phasegate.agents.api_error import Trouble
 from phasegate.agents.claude_stream import ClaudeStream
 from phasegate.agents.port import AgentReport, AgentTask, FinishedRun, Launch, StreamReading, Talk
-from phasegate.agents.program_launch import launch_of, model_option, settings_file
+from phasegate.agents.program_launch import AT, launch_of, model_option, settings_file
 from phasegate.agents.stream_state import StreamState
 from phasegate.rules.harnesses import HarnessRow
 
@@ -30,6 +30,8 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
         (*_ARGUMENTS, *account, *model_option(task, "-m"), *permissions),
         env={"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"},
         home_files={".qwen/settings.json": settings_file(_SETTINGS)},
+        # It reads what is named behind an `@`, and puts blanks before each of them, those of a diff too.
+        stdin=task.prompt_xml.read_bytes().replace(b"@", AT),
     )
 
 

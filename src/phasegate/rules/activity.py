@@ -40,9 +40,9 @@ def acted(before: Activity, what: str) -> Activity:
 
 
 def spoke(before: Activity, text: str) -> Activity:
-    """The agent said something, or a piece of it: its last line is shown."""
+    """The agent said something, or a piece of it: its last line is shown, but not the fence of a block."""
     message = f"{before.message}{text}"[-_KEPT_OF_MESSAGE:]
-    lines = [line for line in message.splitlines() if line.strip()]
+    lines = [line for line in message.splitlines() if line.strip() and not line.lstrip().startswith("```")]
     return before._replace(last=_one_line(lines[-1]) if lines else before.last, message=message)
 
 

@@ -99,6 +99,7 @@ def test_usage_is_noted_once_as_the_agent_says() -> None:
             [AgentEvent(EventKind.TEXT, "Done."), AgentEvent(EventKind.USAGE, usage=Usage(12_000, 0, 345))],
             "Done.  12.3k tokens",
         ),
+        ([AgentEvent(EventKind.TEXT, "Done:\n```json\n{}\n```\n")], "{}"),
         ([AgentEvent(EventKind.COMMAND, "ls"), AgentEvent(EventKind.NOTICE, "a warning")], "$ ls"),
     ],
 )
