@@ -282,3 +282,21 @@ def test_an_agent_dies_with_its_dispatcher_and_its_job_is_run_again_from_a_clean
     (ref,) = project.saved()
     assert "src/half.ts" in project.files_of(ref)
     assert [job.outcome for job in project.jobs()] == ["lost", "done", "done"]
+
+
+@pytest.mark.parametrize("step", [2, 3], ids=["an agent is at work", "its work waits to be taken over"])
+def test_a_checkout_whose_record_a_disk_has_damaged_is_begun_again(tmp_path: Path, step: int) -> None:
+    project = make_project(tmp_path, run='sandbox = "none"')
+    project.play(implements("src/login.ts"), approves())
+    assert until(project, "after", step).returncode == -signal.SIGKILL
+    (record,) = project.root.glob(".git/phasegate/checkouts/*/record.json")
+    (project.root / f".worktrees/{record.parent.name}/src/kept.ts").write_text("of an agent\n")
+    record.write_bytes(b"")
+    assert project.command("status").code == 0
+    done = project.command("dispatch", "WP01")
+    assert (done.code, project.rows()["WP01"].state) == (0, State.DONE), done.stderr
+    (aside,) = project.root.glob(".worktrees/.damaged-*")
+    assert (aside / "src/kept.ts").read_text() == "of an agent\n"
+    assert f"what it held is in {aside}" in done.stderr
+    assert project.audit_problems() == []
+    assert project.git("fsck", "--strict", "--no-dangling") == ""

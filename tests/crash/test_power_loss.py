@@ -38,8 +38,8 @@ class Traced:
         self._before = folder / "before"
         shutil.copytree(self.top, self._before, symlinks=True)
         environment = {**os.environ, "PYTHONPATH": str(HERE)}
-        done = trace([sys.executable, "-c", SCENARIO, str(self.top)], folder / "log", env=environment, cwd="/")
-        assert done.returncode == 0, done.stderr
+        argv = [sys.executable, "-c", SCENARIO, str(self.top)]
+        assert trace(argv, folder / "log", env=environment, cwd="/") == 0, (folder / "said").read_text()
         self.calls = calls_of(folder / "log")
 
     def from_the_start(self) -> Disk:

@@ -62,22 +62,29 @@ def set_limit(project: DispatchProject, before: str, after: str) -> None:
 # --- what one job may use
 
 HOARDS = """python3 -c 'import time; hoard = b"x" * (160 << 20); time.sleep(25)'"""
+# Its first thread ends: to who looks at the process it is dead then, and holds nothing.
+HIDES = """python3 -c '
+import ctypes, threading, time
+hoard = b"x" * (160 << 20)
+threading.Thread(target=time.sleep, args=(25,)).start()
+ctypes.CDLL(None).pthread_exit(None)'"""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a job is measured in /proc")
-@pytest.mark.parametrize("hoarder", ["agent", "check"])
+@pytest.mark.parametrize("hoarder", ["agent", "agent that hides it", "check"])
 def test_a_job_that_takes_too_much_memory_is_ended_and_the_reason_names_the_limit(tmp_path: Path, hoarder: str) -> None:
     """The control is the same hoard without a limit, by `test_a_job_that_takes_too_much_in_all_is_ended`."""
     agent = tmp_path / "agent.sh"
-    agent.write_text(f"{HOARDS}\n" if hoarder == "agent" else COUNTED.replace("RUNS", "/dev/null"))
+    told = {"agent": HOARDS, "agent that hides it": HIDES, "check": COUNTED.replace("RUNS", "/dev/null")}
+    agent.write_text(f"{told[hoarder]}\n")
     harness = f'harness = "command"\ncommand = ["/bin/sh", "{agent}"]\nmax_retries = 0'
-    checks = ECHO if hoarder == "agent" else f"test ! -e {FORM} || {HOARDS}"
+    checks = ECHO if hoarder != "check" else f"test ! -e {FORM} || {HOARDS}"
     run = 'sandbox = "none"\nmax_review_cycles = 1\n[limits]\njob_memory_mib = 96'
     project = make_project(tmp_path, {"WP01": package(test=checks)}, harness=harness, run=run)
     done = project.command("dispatch", "WP01")
     assert done.code == 1
     assert "ended at its memory limit of 96 MiB" in done.stdout
-    if hoarder == "agent":
+    if hoarder != "check":
         assert "job_memory_mib" in project.rows()["WP01"].remediation
     assert project.audit_problems() == []
 

@@ -13,6 +13,7 @@ call. What a descriptor leads to is what strace shows of it: children close and 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import re
@@ -64,19 +65,29 @@ class Call(NamedTuple):
         return shown[:300].decode(errors="replace")
 
 
-def trace(command: Sequence[str], log: Path, **options: object) -> subprocess.CompletedProcess[bytes]:
-    """Run a command with all that it starts, and write down what it does to files.
+def trace(command: Sequence[str], log: Path, **options: object) -> int:
+    """Run a command with all that it starts, and write down what it does to files; what it says is in `said` beside it.
 
     On one processor: two calls that are carried out at once may be written down in the other order.
     """
     one = random.choice(sorted(os.sched_getaffinity(0)))
     traced = ["strace", "-f", "-y", "-xx", "-s", "100000000", "--seccomp-bpf", "-qq", "-e", "signal=none"]
-    return subprocess.run(  # type: ignore[call-overload,no-any-return]
-        [*traced, "-e", f"trace={CALLS}", "-o", str(log), *command],
-        capture_output=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, {one}),
-        **options,
-    )
+    with log.with_name("said").open("wb") as out:
+        return subprocess.run(  # type: ignore[call-overload,no-any-return]
+            [*traced, "-e", f"trace={CALLS}", "-o", str(log), *command],
+            stdout=out,
+            stderr=out,
+            preexec_fn=lambda: os.sched_setaffinity(0, {one}),
+            **options,
+        ).returncode
+
+
+def said_by(call: Call, path: Path) -> bytes:
+    """What a call writes to this file, which lies beside the disk."""
+    to = _FD.match(call.arguments[0]) if call.name == "write" else None
+    if to is None or _unescaped(to[2]) != str(path):
+        return b""
+    return b"".join(map(_bytes_of, _STRING.finditer(call.arguments[1])))[: call.returned]
 
 
 def calls_of(log: Path) -> list[Call]:
@@ -154,6 +165,15 @@ class Node:
         for node in self.names.values():
             node.sync_all()
 
+    def digest(self, names_ahead: bool) -> bytes:
+        """One for the same names, bytes and modes."""
+        whole = hashlib.sha256(f"{self.kind} {self.mode:o}\0".encode())
+        if self.kind != "folder":
+            whole.update(self.kept)
+        for name, node in sorted((self.names if names_ahead else self.kept_names).items()):
+            whole.update(os.fsencode(name) + b"\0" + node.digest(names_ahead))
+        return whole.digest()
+
 
 class _Open:
     """An open file: shared by the descriptors that were made from one another."""
@@ -190,6 +210,10 @@ class Disk:
     def leave(self, target: Path, *, names_ahead: bool = False) -> None:
         """Make the files as a power failure would leave them now."""
         _write(self.root, target, names_ahead)
+
+    def state(self, *, names_ahead: bool = False) -> str:
+        """What a power failure would leave now, as a digest: two that are equal leave the same files."""
+        return self.root.digest(names_ahead).hex()
 
     def differences(self, node: Node | None = None, path: Path | None = None) -> Iterator[str]:
         """Where files are other than the model says. The index of SQLite's log is written through a mapping."""

@@ -1,4 +1,4 @@
-"""A project whose agents are shell scripts and whose test run is an echo: a whole dispatch in about half a second."""
+"""Projects whose agents are shell scripts and whose test run is an echo: a whole dispatch in about half a second."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from support.dispatch_project import DispatchProject, make_project, package
+from support.git_project import make_repository
 
 ECHO = "echo '1 passed in 0.01s'"
 FIRST, SECOND = "src/login.ts", "src/logout.ts"
@@ -54,3 +55,59 @@ def one_agent_counted(top: Path) -> None:
     program.write_text(COUNTED.replace("RUNS", str(top.parent / "runs")))
     harness = f'harness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\ntimeout_s = 60'
     make_project(top, {"WP01": package(test=ECHO)}, harness=harness, run='sandbox = "none"')
+
+
+# A whole `run quick "Say bye"` with one package: everybody does what is asked at once.
+WHOLE = """
+cat > /dev/null
+specs=kitty-specs/001-say-bye
+case $PHASEGATE_PHASE in
+plan)
+  mkdir -p $specs
+  echo "# Proposal" > $specs/proposal.md
+  cat > $specs/spec.md <<'END'
+# Spec
+<!-- spec-kitty: fr-count=1 -->
+<!-- sk:fr id="FR-BYE-001" priority="high" -->
+It says bye.
+<!-- /sk:fr -->
+END
+  cat > $specs/tasks.md <<'END'
+# Tasks
+
+- [ ] 2.1 Say bye
+  - File: bye.py
+  - Spec: FR-BYE-001
+  - Do: bye says bye.
+END
+  ;;
+implement)
+  echo "def bye(): pass" > bye.py
+  git add bye.py
+  git commit -q -m "WP01: Do it"
+  echo '<task_status id="2.1">completed</task_status>'
+  echo '{"job_id": "'$AGILEPLUS_JOB_ID'", "wp_id": "WP01", "success": true, "status": "completed"}'
+  exit 0 ;;
+archive) echo "- Bye." > CHANGELOG.md ;;
+esac
+echo "<review>PASS</review>"
+"""
+OUR_CHECK = f"""
+[run]
+sandbox = "none"
+[checks.python]
+setup = ""
+build = ""
+test = "{ECHO}"
+lint = ""
+typecheck = ""
+coverage = ""
+"""
+
+
+def whole_run(top: Path) -> None:
+    """A repository in `top` in which `run quick "Say bye" --merge` goes through at once."""
+    program = top.parent / "agent.sh"
+    program.write_text(WHOLE)
+    agent = f'[agents.actor]\nharness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\n'
+    make_repository(top / "repo", {"requirements.txt": "", "phasegate.toml": agent + OUR_CHECK})

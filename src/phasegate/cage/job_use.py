@@ -21,7 +21,7 @@ _AT_ONCE = 1000  # files that are looked at before the warden looks at its job a
 _PAUSE_S = 0.01
 _SHARE = 20  # a walk takes at most so small a part of the time
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_PARENT, _THREADS, _RESIDENT = 1, 17, 21  # fields of /proc/PID/stat behind the name
+_STATE, _PARENT, _THREADS, _RESIDENT = 0, 1, 17, 21  # fields of /proc/PID/stat behind the name
 _OWN = (b"Pss_Anon:", b"Pss_Shmem:")
 
 
@@ -54,10 +54,10 @@ class Watched:
         pids = below(self._root, {pid: int(fields[_PARENT]) for pid, fields in stats.items()})
         if self._tasks and sum(int(stats[pid][_THREADS]) for pid in pids) >= self._tasks:
             return TASKS
-        resident = {pid: int(stats[pid][_RESIDENT]) * _PAGE for pid in pids}
+        held = dict(_memories({pid: stats[pid] for pid in pids}))
         # What is resident counts shared pages once a process: too much, but quick. The true number is asked for then.
-        if self._memory_bytes and sum(resident.values()) >= self._memory_bytes:
-            own = sum(own_memory(pid, at_most) for pid, at_most in resident.items())
+        if self._memory_bytes and sum(held.values()) >= self._memory_bytes:
+            own = sum(own_memory(place, at_most) for place, at_most in held.items())
             return MEMORY if own >= self._memory_bytes else ""
         return ""
 
@@ -74,18 +74,43 @@ class Watched:
 
 def _stats() -> Iterator[tuple[int, list[bytes]]]:
     for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as stat:
-                    yield int(name), stat.read().rpartition(b")")[2].split()
-            except OSError:
-                continue  # ended while we looked
+        if name.isdigit() and (fields := _stat(f"/proc/{name}")):
+            yield int(name), fields
 
 
-def own_memory(pid: int, at_most: int) -> int:
+def _stat(place: str) -> list[bytes]:
+    """The fields behind the name; none if it ended while we looked."""
+    try:
+        with open(f"{place}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def _memories(stats: dict[int, list[bytes]]) -> Iterator[tuple[str, int]]:
+    """Where each process is measured, and what is resident. One whose first thread has ended is seen by another."""
+    for pid, fields in stats.items():
+        place, seen = f"/proc/{pid}", fields
+        if fields[_STATE] == b"Z" and int(fields[_THREADS]) > 1:
+            place, seen = next(_living(place), (place, fields))
+        yield place, int(seen[_RESIDENT]) * _PAGE
+
+
+def _living(place: str) -> Iterator[tuple[str, list[bytes]]]:
+    try:
+        threads = os.listdir(f"{place}/task")
+    except OSError:
+        return
+    for name in threads:
+        fields = _stat(f"{place}/task/{name}")
+        if fields and fields[_STATE] != b"Z":
+            yield f"{place}/task/{name}", fields
+
+
+def own_memory(place: str, at_most: int) -> int:
     """What it alone holds, and its part of what it shares; files that are only mapped count for nobody."""
     try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
+        with open(f"{place}/smaps_rollup", "rb") as rollup:
             lines = [line.split() for line in rollup]
     except (FileNotFoundError, ProcessLookupError):
         lines = []

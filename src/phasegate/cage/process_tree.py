@@ -136,10 +136,13 @@ def _parents_from_proc() -> dict[int, tuple[int, str]]:
 
 
 def _read_stat(pid: int) -> tuple[int, str]:
-    """Parent and state. The name before them may hold blanks and parentheses of its own."""
+    """Parent and state. The name before them may hold blanks and parentheses of its own.
+
+    A process whose first thread alone has ended is said to be dead, and is not.
+    """
     with open(f"/proc/{pid}/stat", "rb") as stat:
-        state, parent = stat.read().rpartition(b")")[2].split()[:2]
-    return int(parent), state.decode()
+        fields = stat.read().rpartition(b")")[2].split()
+    return int(fields[1]), "S" if fields[0] == b"Z" and int(fields[17]) > 1 else fields[0].decode()
 
 
 def _parents_from_ps() -> dict[int, tuple[int, str]]:

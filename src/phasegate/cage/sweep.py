@@ -37,10 +37,23 @@ def _tagged(tag: str) -> list[int]:
 
 
 def _carries(pid: int, tag: str) -> bool:
+    """Whether it shows the tag; once its first thread has ended, the others do."""
+    found = _environ(f"/proc/{pid}") or b"\0".join(map(_environ, _threads(pid)))
+    return f"{JOB_TAG}={tag}".encode() in found.split(b"\0")
+
+
+def _threads(pid: int) -> list[str]:
     try:
-        return f"{JOB_TAG}={tag}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")
+        return [f"/proc/{pid}/task/{name}" for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
-        return False  # ended, or not ours to look at
+        return []
+
+
+def _environ(place: str) -> bytes:
+    try:
+        return Path(place, "environ").read_bytes()
+    except OSError:
+        return b""  # ended, or not ours to look at
 
 
 def _end_if_tagged(pid: int, tag: str) -> bool:
@@ -57,7 +70,3 @@ def _end_if_tagged(pid: int, tag: str) -> bool:
     finally:
         os.close(pinned)
     return True
-
-
-def _read(path: str) -> bytes:
-    return Path(path).read_bytes()

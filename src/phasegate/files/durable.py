@@ -73,7 +73,7 @@ def sync_changed_folders(top: Path, since_ns: int, depth: int) -> None:
         inner = [entry.name for entry in os.scandir(top) if entry.is_dir(follow_symlinks=False)] if depth > 0 else []
     except FileNotFoundError:
         return
-    for name in inner:
+    for name in sorted(inner):  # `heads` before `phasegate`: a branch before the copy of it that we keep
         sync_changed_folders(top / name, since_ns, depth - 1)
 
 

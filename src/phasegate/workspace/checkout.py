@@ -106,15 +106,11 @@ def records_folder(repository: Repository, name: str) -> Path:
 
 
 def read_record(folder: Path) -> Record | None:
-    """The record in one of our folders; None if there is none."""
+    """The record in one of our folders; None if there is none, or one that a disk has damaged."""
     try:
         return read_value(json.loads((folder / "record.json").read_bytes()), Record)
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return None
-    except ValueError as error:
-        raise StateConflict(
-            f"{folder}/record.json is damaged: {error}", "remove that folder, and the checkout"
-        ) from error
 
 
 def write_record(folder: Path, record: Record) -> None:

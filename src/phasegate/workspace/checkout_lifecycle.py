@@ -56,10 +56,10 @@ def open_feature(repository: Repository, slug: str, base: str) -> str:
     refs = read_refs(repository, ref, BRANCHES + base, kept)
     if ref in refs:
         return refs[ref]
-    if kept in refs:
-        raise branch_is_gone(repository, f"feat/{slug}")
     if BRANCHES + base not in refs:
         raise StateConflict(f"there is no branch {base}", "commit something first, or name another base")
+    if kept in refs and not is_ancestor(repository, refs[kept], refs[BRANCHES + base]):
+        raise branch_is_gone(repository, f"feat/{slug}")  # a new one would begin without that work
     if not advance(repository, f"feat/{slug}", None, refs[BRANCHES + base]):
         return open_feature(repository, slug, base)
     return refs[BRANCHES + base]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +41,7 @@ from phasegate.workspace.repository_locks import checkout_lock, repository_lock
 from phasegate.workspace.submodules import fill_submodules
 from phasegate.workspace.survey import sweep
 
+_log = logging.getLogger(__name__)
 _POOL = "pool"
 _MOST_IN_POOL = 4
 
@@ -87,11 +90,22 @@ def make(repository: Repository, assignment: Assignment, terms: Terms, begin: Be
         with repository_lock(repository):
             keep_out_of_git(repository, home)
     folder, staging = home / assignment.name, home / f".new-{assignment.name}"
-    if folder.exists() or folder.is_symlink():
+    if os.path.lexists(folder) and not _set_aside(folder, records_folder(repository, assignment.name)):
         raise StateConflict(f"{folder} is there, and was not made by us", "move it away, and dispatch again")
     remove_tree(staging)
     used = _from_pool(repository, home, staging)
     return _Making(repository, assignment, terms, begin, staging).carry_out(folder, used)
+
+
+def _set_aside(folder: Path, records: Path) -> bool:
+    """Put a checkout of ours aside whose record is damaged: nobody knows what in it is whose, and nothing is lost."""
+    if not (records / "record.json").exists() or read_record(records) is not None:
+        return False
+    names = (folder.with_name(f".damaged-{folder.name}-{number}") for number in count(1))
+    aside = next(path for path in names if not os.path.lexists(path))
+    folder.rename(aside)
+    _log.warning("the record of %s is damaged: what it held is in %s, and a new one is made", folder, aside)
+    return True
 
 
 def adopt(checkout: Checkout, terms: Terms, begin: Beginning) -> Checkout:

@@ -347,11 +347,18 @@ def test_an_index_that_a_failed_disk_lost_is_made_again_and_changes_are_seen_all
 
 
 @pytest.mark.parametrize("left", [b"", b"{}", b"\xff"])
-def test_a_record_that_cannot_be_read_is_named_with_what_to_do(tmp_path: Path, left: bytes) -> None:
+def test_a_checkout_whose_record_cannot_be_read_is_put_aside_for_a_new_one(
+    tmp_path: Path, left: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     checkout = make_checkout(make_repository(tmp_path / "project"))
-    (records_folder(checkout.repository, checkout.assignment.name) / "record.json").write_bytes(left)
-    with pytest.raises(StateConflict, match=r"record\.json is damaged"):
-        make_checkout(checkout.repository)
+    for number in (1, 2):
+        write(checkout.folder, {"src/login.py": f"work {number}\n"})
+        (records_folder(checkout.repository, checkout.assignment.name) / "record.json").write_bytes(left)
+        again = make_checkout(checkout.repository)
+        assert seen_in(again).changes == ()
+        aside = checkout.folder.with_name(f".damaged-{checkout.folder.name}-{number}")
+        assert (aside / "src/login.py").read_text() == f"work {number}\n"
+        assert str(aside) in caplog.text
 
 
 @pytest.mark.parametrize("name", ["record.json", "index"])
