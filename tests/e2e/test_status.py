@@ -81,6 +81,7 @@ def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
         "board": "",
         "detail": None,
         "overlaps": [],
+        "fleet": None,
     }
     assert data == {"workflow": None, "features": [], "blockers": [], **nothing_else}
 

@@ -20,7 +20,7 @@ def run_on_fleet(
     project: Project, type_: str | None, description: str, feature: str | None, agent: str | None, by: By, wait: bool
 ) -> FleetRun:
     """Start a feature, or go on with one, on the fleet."""
-    _need_temporal()
+    need_temporal()
     from phasegate.engine.fleet_client import run_on_fleet
 
     return asyncio.run(run_on_fleet(project, type_, description, feature, agent, by, wait))
@@ -28,7 +28,7 @@ def run_on_fleet(
 
 def work(root: Path, ready: Callable[[str], None]) -> None:
     """Be a worker until somebody says to end."""
-    _need_temporal()
+    need_temporal()
     from phasegate.engine.fleet_worker import serve
 
     async def until_told() -> None:
@@ -40,7 +40,8 @@ def work(root: Path, ready: Callable[[str], None]) -> None:
     asyncio.run(until_told())
 
 
-def _need_temporal() -> None:
+def need_temporal() -> None:
+    """Refuse in plain words where the extra is not installed."""
     try:
         import temporalio  # noqa: F401 - to say so in time
     except ImportError as error:

@@ -22,7 +22,7 @@ JUDGES = ("challenge", "review")
 
 
 class KeptFile(NamedTuple):
-    """A file of a job, below the repository."""
+    """A file of a job: its path below the repository; whole where it is of a fleet's record."""
 
     path: str
     bytes: int
@@ -80,7 +80,7 @@ def job_view(location: Location, job: str, feature: str | None = None) -> JobVie
 def _kept(location: Location, path: Path) -> KeptFile | None:
     """A file of a job, if it holds anything."""
     size = path.stat().st_size if path.is_file() else 0
-    return KeptFile(str(path.relative_to(location.root)), size) if size else None
+    return KeptFile(str(path if location.copy else path.relative_to(location.root)), size) if size else None
 
 
 def _commits(events: Sequence[StreamEvent], job: Job) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from phasegate.cage.job import Stop
 from phasegate.config import Config, load
 from phasegate.engine.local_ports import FilePapers, LocalRefs, SystemClock
 from phasegate.engine.ports import Clock, Papers, Refs, stamp
+from phasegate.errors import ConfigError
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.location import Location, locate, standing_git_dir
 from phasegate.record.recovery import recover
@@ -78,6 +79,8 @@ def open_project(start: Path, flags: Mapping[str, str] | None = None) -> Project
 @contextmanager
 def opened_store(project: Project) -> Iterator[Store]:
     """The store, for writing. What a dead process left unfinished in the trails is finished first."""
+    if project.location.copy:
+        raise ConfigError("the fleet's record is only read here", "give orders at the command line, with --fleet")
     new_id = project.clock.new_id
     with open_store(project.location, new_id(), project.now()) as store:
         recover(store, project.location, new_id(), project.now())

@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from phasegate.engine.views import Decision, Overview, PackageCard, Reader
+    from phasegate.engine.views import Decision, FleetSigns, Overview, PackageCard, Reader
     from phasegate.rules.board import FeatureCard, Style
     from phasegate.rules.spending import Spent
 
@@ -64,8 +64,30 @@ def overview_text(found: Overview, page: StatusPage = StatusPage(), *, chosen: b
     shown = f"/feature/{found.workflow.feature}" if found.workflow else "/"
     board = [visible(f"on the board: {found.board}{shown}")] if found.board else []
     told = (*waiting, *_overlap_lines(found), *hidden, *resting, *_spent_lines(found.spent), *board)
+    told = (*told, *map(visible, _fleet_lines(found.fleet))) if found.fleet else told
     lines = (*_lines(found, others, page), *told)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _fleet_lines(fleet: FleetSigns) -> Iterator[str]:
+    """What is known of the workers of a fleet, and since when; what is not known is said."""
+    from datetime import datetime
+
+    now = datetime.fromisoformat(fleet.at)
+
+    def ago(moment: str) -> str:
+        return f"{max(0, round((now - datetime.fromisoformat(moment)).total_seconds()))} s ago"
+
+    yield from ("", f"fleet: {fleet.bucket}, server {fleet.server}")
+    for one in fleet.features[:_MOST_SHOWN]:
+        worker = f"; worker {one.worker} at it, last sign {ago(one.seen)}" if one.worker else ""
+        yield f"  {one.feature}: last recorded {ago(one.recorded)}{worker}"
+    if len(fleet.features) > _MOST_SHOWN:
+        yield f"  and {len(fleet.features) - _MOST_SHOWN} more"
+    for queue in fleet.unserved:
+        yield f"  nobody serves: {queue.name} (since {queue.since}; {', '.join(queue.features[:_MOST_SHOWN])})"
+    if fleet.unknown:
+        yield f"  which workers are at work, and which queues nobody serves, is not known: {fleet.unknown}"
 
 
 def _overlap_lines(found: Overview) -> Iterator[str]:
@@ -120,7 +142,7 @@ def _lines(found: Overview, others: Sequence[FeatureCard], page: StatusPage) -> 
     if workflow:
         beside = [_other_line(card) for card in others if card.standing in _ALSO]
         yield from (
-            *workflow_lines(workflow, style, _naming(workflow.feature, found.others), is_drawn=page.is_drawn),
+            *workflow_lines(workflow, style, _naming(found, workflow.feature), is_drawn=page.is_drawn),
             *beside,
         )
     else:
@@ -131,7 +153,7 @@ def _lines(found: Overview, others: Sequence[FeatureCard], page: StatusPage) -> 
     first, *further = found.features
     in_workflow = workflow is not None and workflow.feature == first.feature
     rows = [*map(_plain, first.packages)]
-    board = _board(rows, page, in_workflow, _naming(first.feature, further))
+    board = _board(rows, page, in_workflow, _naming(found, first.feature))
     yield from ("", style(visible(first.feature), "bold"), *board)
     if told := summed_up({row.id: row.tasks for row in rows}):
         yield from ("", told)
@@ -141,9 +163,10 @@ def _lines(found: Overview, others: Sequence[FeatureCard], page: StatusPage) -> 
         yield f"{visible(one.feature)}: {told}"
 
 
-def _naming(feature: str, others: Sequence[object]) -> str:
-    """Beside others, a hint names its feature."""
-    return f" --feature {visible(feature)}" if others else ""
+def _naming(found: Overview, feature: str) -> str:
+    """Beside others, a hint names its feature; one of the fleet says so."""
+    others = found.others if found.workflow and found.workflow.feature == feature else found.features[1:]
+    return f"{f' --feature {visible(feature)}' if others else ''}{' --fleet' if found.fleet else ''}"
 
 
 def _board(rows: list[PackageCard], page: StatusPage, in_workflow: bool, naming: str) -> Iterator[str]:

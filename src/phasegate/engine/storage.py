@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -19,11 +20,12 @@ from phasegate.config import load
 from phasegate.config.settings import Storage
 from phasegate.engine.project import Project
 from phasegate.errors import ConfigError, EnvironmentUnavailable, PhasegateError, StateConflict, TryLater
+from phasegate.files.durable import make_folder, replace_file
 from phasegate.record.audit import AuditReport
 from phasegate.record.bucket import Bucket, BucketAddress, PatientBucket
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.copying import Copier
-from phasegate.record.location import Location, locate, main_tree, prepare_folder
+from phasegate.record.location import CLONE, COPIES, Location, locate, main_tree, prepare_folder
 from phasegate.record.reader import read_store
 from phasegate.record.remote_audit import verify_copy
 
@@ -61,11 +63,23 @@ def open_bucket(storage: Storage, environ: Mapping[str, str], within_s: float = 
     return PatientBucket(address, (keys[0], keys[1]) if keys else None, within_s=within_s)
 
 
-def fleet_record(project: Project) -> BucketRecord:
-    """The record of a fleet, in the bucket alone. It is waited for when it is away."""
-    bucket = open_bucket(project.config.storage, os.environ, BUCKET_WITHIN_S)
-    prepare_folder(project.location)  # locks of this machine
-    return BucketRecord(bucket, project.location, project.clock.new_id)
+def fleet_record(project: Project, within_s: float = BUCKET_WITHIN_S) -> BucketRecord:
+    """The record of a fleet: the bucket, which is waited for when it is away, and a copy that all here read from."""
+    bucket = open_bucket(project.config.storage, os.environ, within_s)
+    own = project.location._replace(copy=None)
+    prepare_folder(own)  # locks of this machine
+    return BucketRecord(bucket, own, project.clock.new_id, fleet_copy(project).folder / own.store.name)
+
+
+def fleet_copy(project: Project) -> Location:
+    """Where the fleet's record is copied to on this machine: a folder that no agent sees, read as `.phasegate` is."""
+    root = project.root
+    digest = sha256(f"{address_of(project.config.storage)}\0{root}".encode(errors="surrogateescape")).hexdigest()
+    folder = project.location.state_home / COPIES / f"{root.name}-fleet-{digest[:8]}"
+    if not (folder / CLONE).is_file():
+        make_folder(folder)
+        replace_file(folder / CLONE, os.fsencode(root))
+    return project.location._replace(copy=folder)
 
 
 @contextmanager

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 BOARD = "board.json"  # in the user's state directory, while a board runs
 ASKED, ANSWERED = "question.asked", "question.answered"
 IN_WORK = ("DOING", "FOR_REVIEW")
+SIGNS, LARGEST_SIGNS = "signs.json", 4_000_000  # in the copy of a fleet's record: what its server said last; bytes
 
 
 class AttemptView(NamedTuple):
@@ -133,6 +134,34 @@ class RestingAgent(NamedTuple):
     until: str
 
 
+class FleetSign(NamedTuple):
+    """Whether something is done for a feature of a fleet now."""
+
+    feature: str
+    recorded: str  # when its record grew last
+    worker: str = ""  # that has a step of it; empty where none has, or that is not known
+    seen: str = ""  # when that worker last told the server that it lives
+
+
+class FleetQueue(NamedTuple):
+    """A queue that features wait in, and that no worker serves."""
+
+    name: str
+    since: str
+    features: tuple[str, ...]
+
+
+class FleetSigns(NamedTuple):
+    """What was known of a fleet's workers when it was looked at."""
+
+    at: str
+    bucket: str
+    server: str
+    unknown: str  # why the server could not say; empty if it did
+    features: tuple[FleetSign, ...]  # those that have not ended
+    unserved: tuple[FleetQueue, ...]
+
+
 class Overview(NamedTuple):
     """All features: the one that is asked about, or was moved last, and those beside it."""
 
@@ -148,6 +177,7 @@ class Overview(NamedTuple):
     board: str = ""  # the address of the web board, while one runs
     detail: FeatureView | None = None  # of the feature that is asked for
     overlaps: tuple[FeatureOverlap, ...] = ()  # between features in work
+    fleet: FleetSigns | None = None  # where it is a fleet's record that is shown
 
 
 def open_reader(folder: str) -> Reader | None:
@@ -177,7 +207,7 @@ def overview(reader: Reader | None, folder: str, feature: str | None = None) -> 
     """Where everything stands; `feature` is shown first, else the active workflow that was moved last."""
     rows = reader.workflows() if reader else []
     cards = [feature_card(reader, row) for row in rows] if reader else []
-    shown = _shown(cards, folder, feature)
+    shown = _shown(reader, cards, folder, feature)
     boards = _boards(reader, feature or (shown.feature if shown else ""))
     if feature and not shown and all(feature != board.feature for board in boards):
         raise unrecorded(feature, reader.features() if reader else ())
@@ -190,7 +220,21 @@ def overview(reader: Reader | None, folder: str, feature: str | None = None) -> 
     told = _hidden_told(reader, first) if reader and first else ()
     spent = _spent(reader, first)
     found = Overview(shown, boards, waiting, blockers, others, ended, spent, _resting(reader), told, board_address())
+    if reader and reader.location.copy:
+        return found._replace(fleet=fleet_signs(reader))
     return found._replace(overlaps=() if feature else _overlaps(folder, cards))
+
+
+def fleet_signs(reader: Reader) -> FleetSigns | None:
+    """What was known of the workers of a fleet when its record was copied; None where none is shown."""
+    copy = reader.location.copy
+    content = read_plain(copy / SIGNS, LARGEST_SIGNS) if copy else None
+    found = parse_json(content.decode()) if content else None
+    if not isinstance(found, list):
+        return None
+    at, bucket, server, unknown, features, queues = found
+    unserved = tuple(FleetQueue(name, since, tuple(waiting)) for name, since, waiting in queues)
+    return FleetSigns(at, bucket, server, unknown, tuple(FleetSign(*one) for one in features), unserved)
 
 
 def _overlaps(folder: str, cards: Iterable[FeatureCard]) -> tuple[FeatureOverlap, ...]:
@@ -317,6 +361,10 @@ def worker_on(reader: Reader, feature: str, package: str = "") -> Worker | None:
 
     Who gives an order does not work on it: a page would offer to stop that, and take the button away again.
     """
+    if reader.location.copy:
+        signs = fleet_signs(reader) if not package else None
+        found = [one for one in (signs.features if signs else ()) if one.feature == feature and one.worker]
+        return Worker(0, found[0].worker, found[0].seen) if found else None
     holder = feature_holder(reader.location.locks, f"{feature}-{package}" if package else feature)
     if holder is None or holder.command.partition(" ")[0] in ORDERS:
         return None
@@ -373,12 +421,14 @@ def _package_card(row: Package, worker: Worker | None, spent: Spent, is_held: bo
     return PackageCard(row.feature, row.id, row.title, row.state, standing, worker, *texts, spent, tasks)
 
 
-def _shown(cards: Iterable[FeatureCard], folder: str, feature: str | None) -> FeatureCard | None:
+def _shown(reader: Reader | None, cards: Iterable[FeatureCard], folder: str, feature: str | None) -> FeatureCard | None:
     """The workflow that is asked about, else the active one that was moved last; else one that another tool wrote."""
     cards = [*cards]
     chosen = [card for card in cards if (card.feature == feature if feature else card.stage not in ENDED)]
     if chosen:
         return chosen[0]
+    if reader and reader.location.copy:
+        return None
     found = workflow_of(active_state(folder))
     # What the record knows to be over is not active, whatever an old view says.
     is_known = found is not None and any(card.feature == found.feature for card in cards)

@@ -1,40 +1,49 @@
 """The journal itself in a bucket, for machines that share no disk: a numbered log a feature, each with its own chain.
 
     journal/{feature}/{number}      one step: its events, in the order in which they happened
-    heads/{number}                  now and then: where each journal ended
+    heads/{number}                  after a step or more: where the journals that moved end now
 
 A step is one object that is made once, so it is there as a whole or not at all, and one writer alone takes it. What is
-asked of the record is answered from a copy in memory, which follows the logs: a feature's own journal at each question,
-those of the others every few seconds.
+asked of the record is answered from a copy here, a store in memory or in a file, which follows the logs: a feature's
+own journal at each question, and every few seconds those that the heads name. So a look costs as much as what is new,
+however many features there are. What another has recorded within a step that goes on is seen within a minute.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from hashlib import sha256
+from pathlib import Path
 from threading import RLock
 from time import monotonic
 from typing import Any, TypeVar
 
 import msgspec
 
-from phasegate.errors import MovedOn, StateConflict
+from phasegate.errors import EnvironmentUnavailable, MovedOn, StateConflict
+from phasegate.files.durable import make_folder
 from phasegate.record.bucket import Bucket
 from phasegate.record.location import Location
+from phasegate.record.lock import repository_lock
 from phasegate.record.numbered_log import KeptPage, NumberedLog
 from phasegate.record.reader import Reader
 from phasegate.record.row_events import row_of
 from phasegate.record.rows import Event, Recorded
-from phasegate.record.schema import SCHEMA
+from phasegate.record.schema import SCHEMA, connect, create_store
 from phasegate.record.store import REPOSITORY, set_row
 from phasegate.rules.artifact_path import require_slug
 from phasegate.rules.chain import Head, encode, origin
 from phasegate.typed import read_json
 
 JOURNAL, HEADS = "journal", "heads"
-OTHERS_EVERY_S = 2.0
+OTHERS_EVERY_S, ALL_EVERY_S = 2.0, 60.0
 _PART_OF_TIME = 20  # of all time, at most this part goes into looking at the journals of others
+_AT_ONCE = 16  # journals that are read
+_COPY = "bucket"  # the id of a store that is a copy
+_END, _HEADED, _HEADS = "end ", "headed ", "heads"  # in `meta`: how far each log was read, and what heads say of it
 _OF_NO_FEATURE = "-"  # as a folder; no slug is spelt so
 _CHAIN = "phasegate feature journal 1"
 T = TypeVar("T")
@@ -81,20 +90,24 @@ def _read(kept: KeptPage, type_: type[T]) -> T:
 class BucketRecord(Reader):
     """Fulfils `ports.RunRecord`; threads may share it. Its bucket is a patient one: no record goes on without it."""
 
-    def __init__(
-        self,
-        bucket: Bucket,
-        location: Location,
-        new_id: Callable[[], str],
-    ) -> None:
-        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        connection.executescript(SCHEMA.create)
-        connection.execute("INSERT INTO meta VALUES ('store_id', 'bucket')")
-        super().__init__(connection, location)
+    def __init__(self, bucket: Bucket, location: Location, new_id: Callable[[], str], kept: Path | None = None) -> None:
+        """`kept`: a file for the copy, which all processes of this machine share; else it is in memory."""
+        super().__init__(_copy_in(kept), location)
         self._bucket, self._new_id = bucket, new_id
         self._mutex = RLock()
-        self._ends: dict[str, Head] = {}
-        self._others_due_s = 0.0
+        self._others_due_s = self._all_due_s = 0.0
+        if kept:
+            self._refuse_another_bucket(kept)
+
+    def _refuse_another_bucket(self, kept: Path) -> None:
+        """The last head that was seen must be there still: else the bucket was put back, or made anew."""
+        end = self._head_end()
+        found = self._bucket.get(f"{HEADS}/{end.entries:010}") if end.entries else None
+        if end.entries and (found is None or sha256(found.data).hexdigest() != end.hash):
+            raise StateConflict(
+                f"{self._bucket.address} does not hold head {end.entries}, which was seen there before",
+                f"if the bucket was made anew, remove {kept.parent}; else see: phasegate audit verify --remote",
+            )
 
     # --- writing
 
@@ -112,8 +125,7 @@ class BucketRecord(Reader):
             if (seq := self._seq(feature)) != expected_seq:
                 raise MovedOn(f"feature {feature} is at step {seq}, not {expected_seq}: another process took a step")
             if events:
-                log, at = self._log(feature)
-                kept = log.append(at, by, body)
+                kept = journal_log(self._bucket, feature).append(self._end(feature), by, body)
                 self._take_in(feature, kept)
                 if kept.page.by != by:
                     raise MovedOn(f"feature {feature}: another process took step {expected_seq + 1}")
@@ -128,14 +140,17 @@ class BucketRecord(Reader):
                 continue
 
     def anchor(self) -> None:
-        """Put down where each journal ends, so that one that is cut off or written anew can be found."""
+        """Put down where the journals that moved end now, so that one that is cut off or written anew can be found."""
         with self._mutex:
-            ends = {feature: (head.entries, head.hash) for feature, head in sorted(self._ends.items())}
-            log, by = heads_log(self._bucket), self._new_id()
-            last = log.last()
-            at = last.head if last else log.start
-            while (kept := log.append(at, by, msgspec.json.encode(ends))).page.by != by:
-                at = kept.head
+            self._follow_heads()
+            headed = self._ends(_HEADED)
+            moved = {name: (*end,) for name, end in self._ends(_END).items() if end[0] > headed.get(name, (0, ""))[0]}
+            by = self._new_id()
+            while moved:
+                kept = heads_log(self._bucket).append(self._head_end(), by, msgspec.json.encode(moved))
+                self._take_heads(kept)
+                if kept.page.by == by:
+                    return
 
     # --- reading
 
@@ -152,40 +167,108 @@ class BucketRecord(Reader):
     def head(self) -> Head:
         """A hash over the ends of all journals that are known here."""
         with self._mutex:
-            ends = sorted((feature, head.hash) for feature, head in self._ends.items())
+            ends = sorted((feature, end[1]) for feature, end in self._ends(_END).items())
             digest = sha256(encode(text.encode() for end in ends for text in end)).hexdigest()
-            return Head(sum(head.entries for head in self._ends.values()), digest, str(self._bucket.address))
+            pages = sum(end[0] for end in self._ends(_END).values())
+            return Head(pages, digest, str(self._bucket.address))
+
+    def follow_all(self) -> None:
+        """Take in what is new in every journal, whether or not a head tells of it."""
+        with self._mutex:
+            began = monotonic()
+            self._others_due_s = self._all_due_s = began + ALL_EVERY_S  # first: following asks again
+            self._follow_heads()
+            self._follow_each(map(feature_of, self._bucket.folders(JOURNAL)))
+            self._others_due_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         with self._mutex:
-            self._follow_others()
+            if (began := monotonic()) >= self._all_due_s:
+                self.follow_all()
+            elif began >= self._others_due_s:
+                self._others_due_s = began + OTHERS_EVERY_S
+                self._follow_each(self._follow_heads())
+                self._others_due_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
             return iter([*super()._query(query, *values)])
 
-    def _follow_others(self) -> None:
-        if (began := monotonic()) >= self._others_due_s:
-            self._others_due_s = began + OTHERS_EVERY_S  # first: following asks again
-            for folder in self._bucket.folders(JOURNAL):
-                self._follow(feature_of(folder))
-            self._others_due_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
+    def _follow_each(self, features: Iterable[str]) -> None:
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            ends = [(name, self._end(name)) for name in features]
+            for (name, _), pages in zip(ends, threads.map(lambda one: [*self._behind(*one)], ends), strict=True):
+                self._take_in(name, *pages)
 
     def _follow(self, feature: str) -> None:
         """Take in what others have appended to a feature's journal."""
-        while True:
-            log, at = self._log(feature)
-            kept = log.page(at)
-            if kept is None:
-                return
-            self._take_in(feature, kept)
+        self._take_in(feature, *self._behind(feature, self._end(feature)))
 
-    def _log(self, feature: str) -> tuple[NumberedLog, Head]:
+    def _behind(self, feature: str, at: Head) -> Iterator[KeptPage]:
         log = journal_log(self._bucket, feature)
-        return log, self._ends.get(feature, log.start)
+        while (kept := log.page(at)) is not None:
+            yield kept
+            at = kept.head
+
+    def _follow_heads(self) -> set[str]:
+        """Take in the heads that are new; the journals that have moved on by what they say."""
+        moved = set[str]()
+        while (kept := heads_log(self._bucket).page(self._head_end())) is not None:
+            moved |= self._take_heads(kept)
+        return moved
+
+    def _take_heads(self, kept: KeptPage) -> set[str]:
+        found = read_heads(kept)
+        with self._changing():
+            for name, (number, digest) in found.items():
+                self._note(_HEADED + name, number, digest)
+            self._note(_HEADS, kept.head.entries, kept.head.hash)
+        return {name for name, (number, _) in found.items() if number > self._end(name).entries}
+
+    # --- the copy
+
+    def _end(self, feature: str) -> Head:
+        start = journal_log(self._bucket, feature).start
+        return self._noted(_END + feature, start)
+
+    def _head_end(self) -> Head:
+        return self._noted(_HEADS, heads_log(self._bucket).start)
+
+    def _noted(self, name: str, start: Head) -> Head:
+        row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return start if row is None else Head(*_number_and_hash(row[0]), start.kept_in)
+
+    def _note(self, name: str, number: int, digest: str) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, f"{number} {digest}"))
+
+    def _ends(self, prefix: str) -> dict[str, tuple[int, str]]:
+        rows = self._connection.execute(
+            "SELECT name, value FROM meta WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
+        )
+        return {name.removeprefix(prefix): _number_and_hash(value) for name, value in rows}
 
     def _seq(self, feature: str) -> int:
         query = "SELECT coalesce(max(seq), 0) FROM event WHERE feature = ?"
         return int(self._connection.execute(query, (feature,)).fetchone()[0])
 
-    def _take_in(self, feature: str, kept: KeptPage) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One change of the copy, whole or not at all: other processes read it, and take in the same pages."""
+        with self._mutex, self._explained():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def _take_in(self, feature: str, *pages: KeptPage) -> None:
+        if not pages:
+            return
+        with self._changing():
+            for kept in pages:
+                if kept.page.n > self._end(feature).entries:  # else another process took it in
+                    self._insert(feature, kept)
+
+    def _insert(self, feature: str, kept: KeptPage) -> None:
         step, seq = read_step(kept), self._seq(feature)
         if step.first != seq + 1:
             raise StateConflict(f"the journal of {feature} in {self._bucket.address} lacks event {seq + 1}")
@@ -200,4 +283,29 @@ class BucketRecord(Reader):
             self._connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         for row in rows:
             set_row(self._connection, row)
-        self._ends[feature] = kept.head
+        self._note(_END + feature, kept.head.entries, kept.head.hash)
+
+
+def _number_and_hash(text: str) -> tuple[int, str]:
+    number, _, digest = text.partition(" ")
+    return int(number), digest
+
+
+def _copy_in(path: Path | None) -> sqlite3.Connection:
+    """The store that a copy is kept in. What is damaged is made anew: the bucket has it all."""
+    if path is None:
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        connection.executescript(SCHEMA.create)
+        connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (_COPY,))
+        return connection
+    make_folder(path.parent)
+    with repository_lock(path.parent, "copy"):
+        try:
+            connection = connect(path, write=True)
+        except (StateConflict, EnvironmentUnavailable):
+            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+                path.with_name(name).unlink(missing_ok=True)
+            create_store(path, _COPY)
+            connection = connect(path, write=True)
+    connection.execute("PRAGMA synchronous = NORMAL")  # what a power failure takes is read again
+    return connection

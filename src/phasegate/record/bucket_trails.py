@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
 from phasegate.errors import StateConflict
-from phasegate.files.durable import make_folder
+from phasegate.files.durable import make_folder, replace_file
 from phasegate.record.bucket import Bucket, put_grown
 from phasegate.record.copying import PAPERS, trail_name
 from phasegate.record.location import Location
-from phasegate.record.rows import Seal
+from phasegate.record.reader import Reader
+from phasegate.record.rows import Job, Seal
 from phasegate.record.trail_files import export_trail, read_trail, trail_path
 from phasegate.record.trail_log import OpenTrail, TrailLog
 from phasegate.record.trails import Trails
 from phasegate.rules.artifact_path import require_slug
+
+PROMPT = "prompt.xml"  # in the folder of a job
+_AT_ONCE = 16
 
 
 class BucketTrails(Trails):
@@ -44,6 +49,30 @@ class BucketTrails(Trails):
         if not put_grown(self._bucket, trail_name(seal.feature, job), content):
             raise StateConflict(f"{self._bucket.address} holds another trail of job {job}", "nothing was changed there")
         return seal
+
+
+def bring_trails(bucket: Bucket, copy: Location, reader: Reader) -> None:
+    """Put the trails and prompts of a fleet's jobs where those of a repository lie. What is there is not asked for."""
+    for folder in (copy.trails, copy.jobs):
+        make_folder(folder)
+
+    def bring(seal: Seal) -> None:
+        if len(read_trail(trail_path(copy, seal.feature, seal.job))) < seal.bytes:
+            found = bucket.get(trail_name(seal.feature, seal.job))
+            if found is not None:
+                export_trail(copy, seal.feature, seal.job, found.data)
+
+    def bring_prompt(job: Job) -> None:
+        path = copy.jobs / require_slug(job.id, "job id") / PROMPT
+        if job.prompt_hash and not path.is_file():
+            found = bucket.get(f"{PAPERS}/{job.prompt_hash}")
+            if found is not None:
+                make_folder(path.parent)
+                replace_file(path, found.data)
+
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        for _ in (*threads.map(bring, reader.seals()), *threads.map(bring_prompt, reader.all_rows(Job))):
+            pass  # what went wrong in one is raised here
 
 
 class BucketPapers:

@@ -14,6 +14,8 @@ from phasegate.files.git_exclude import keep_out_of_git
 from phasegate.record.ground import refuse_git_directory
 from phasegate.rules.own_folders import OWN_FOLDERS
 
+COPIES, CLONE = "fleet-copies", "clone"  # in the state directory; in each copy, the path of the clone that it is for
+
 
 class Location(NamedTuple):
     """One repository: its main working tree, its git directory, and the state directory of the user."""
@@ -21,10 +23,11 @@ class Location(NamedTuple):
     root: Path
     git_dir: Path
     state_home: Path
+    copy: Path | None = None  # of a fleet's record: it is read in the place of `.phasegate`
 
     @property
     def folder(self) -> Path:
-        return self.root / ".phasegate"
+        return self.copy or self.root / ".phasegate"
 
     @property
     def store(self) -> Path:
@@ -44,9 +47,11 @@ class Location(NamedTuple):
 
 
 def locate(start: Path, environment: Mapping[str, str]) -> Location:
-    """The repository around a folder, and where this user keeps state."""
-    root = find_root(start)
-    return Location(root, _git_dir(root), state_home(environment))
+    """The repository around a folder, and where this user keeps state. A folder may be the copy of a fleet's record."""
+    home = state_home(environment)
+    is_copy = start.parent == home / COPIES
+    root = find_root(Path((start / CLONE).read_text(errors="surrogateescape")) if is_copy else start)
+    return Location(root, _git_dir(root), home, start if is_copy else None)
 
 
 def find_root(start: Path) -> Path:

@@ -241,6 +241,8 @@ def _what_next(workflow: FeatureCard, naming: str) -> Iterator[str]:
 
 def worker_line(worker: Worker) -> str:
     """Who works on it, in words."""
+    if not worker.pid:  # on another machine
+        return visible(f"worker {worker.command}, last sign {worker.since}")
     return visible(f"process {worker.pid} ({worker.command}) since {worker.since}")
 
 

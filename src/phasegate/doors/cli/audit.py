@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
+from phasegate.doors.cli.feature_option import reading_the_fleet
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.live_lines import waiting
 from phasegate.doors.cli.render import current_folder, json_option, show
@@ -41,6 +42,7 @@ def audit() -> None:
 @click.option("--job", metavar="ID", help="The entries of this job; the beginning of its id is enough.")
 @click.option("--feature", metavar="SLUG", help="Only what belongs to this feature.")
 @click.option("--chain", is_flag=True, help="The chain of state changes instead of the trails.")
+@reading_the_fleet(trails=True)
 @json_option
 def show_command(job: str | None, feature: str | None, chain: bool, as_json: bool) -> None:
     """Show which trails there are, or what is in one.

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import click
 
+from phasegate.doors.cli.feature_option import fleet_kept_up_to_date, reading_the_fleet
 from phasegate.doors.cli.group import Group
-from phasegate.doors.cli.render import current_folder, json_option, printable, show
+from phasegate.doors.cli.render import FLEET, current_folder, json_option, printable, show
 from phasegate.engine.board_places import announced, forget_repository, keep_repository, kept_repositories
 from phasegate.engine.ports import stamp
 from phasegate.engine.surroundings import root_around
@@ -23,18 +24,21 @@ PORT = 7477
 
 @click.group(cls=Group, invoke_without_command=True)
 @click.option("--port", type=click.IntRange(0, 65535), help=f"Where to listen on 127.0.0.1; {PORT} if it is free.")
+@reading_the_fleet(trails=True)
 @click.pass_context
 def board(ctx: click.Context, port: int | None) -> None:
     """Serve a board for the browser: what waits for you, what is in work, every feature, package and job.
 
     It listens on 127.0.0.1 only, and the link that it prints lets one browser in, once. It shows this repository and
-    those that were added. Needs the extra: pip install 'phasegate[board]'.
+    those that were added. With --fleet, the features of its fleet: to look at; orders are given at the command line.
+    Needs the extra: pip install 'phasegate[board]'.
 
     \b
     Examples:
       phasegate board
       phasegate board --port 8000
       phasegate board add ../another-repository
+      phasegate board --fleet
     """
     if ctx.invoked_subcommand is None:
         _serve(port)
@@ -62,11 +66,13 @@ def _serve(port: int | None) -> None:
         ) from error
     with listening:
         entry = BoardEntry(listening.getsockname()[1])
-        with announced(entry.address, stamp(time.time())):
+        with announced(entry.address, stamp(time.time())), fleet_kept_up_to_date():
             serve(here, listening, entry, lambda: _tell(entry.link, entry.port))
 
 
 def _here() -> Path | None:
+    if copy := click.get_current_context().meta.get(FLEET):
+        return Path(copy)
     try:
         return root_around(current_folder())
     except ConfigError:

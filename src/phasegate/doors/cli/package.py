@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.feature_option import feature_option, reading_the_fleet
 from phasegate.doors.cli.group import Group
 from phasegate.doors.cli.offering import PackageName, offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
@@ -20,6 +20,7 @@ def package() -> None:
 
 @package.command("list")
 @feature_option
+@reading_the_fleet(trails=False)
 @json_option
 def list_packages(feature: str | None, as_json: bool) -> None:
     """List the packages and their states.
@@ -37,6 +38,7 @@ def list_packages(feature: str | None, as_json: bool) -> None:
 @package.command("show")
 @click.argument("work_package", type=PackageName(), metavar="WPnn", shell_complete=offering(package_ids))
 @feature_option
+@reading_the_fleet(trails=False)
 @json_option
 def show_package(work_package: str, feature: str | None, as_json: bool) -> None:
     """Show a package: its document as it was loaded.

@@ -15,6 +15,7 @@ from phasegate.errors import ConfigError
 from phasegate.rules.plain_json import as_data
 from phasegate.rules.visible_text import visible
 
+FLEET = "phasegate.fleet"  # in the context of a command: the folder that the fleet's record was copied to
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -63,7 +64,10 @@ def printable(text: object) -> str:
 
 
 def current_folder() -> Path:
-    """Where the person is."""
+    """Where the person is; with `--fleet`, the copy of the fleet's record."""
+    context = click.get_current_context(silent=True)
+    if context is not None and FLEET in context.meta:
+        return Path(context.meta[FLEET])
     try:
         return Path.cwd()
     except OSError as error:

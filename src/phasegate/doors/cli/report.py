@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from phasegate.doors.cli.feature_option import reading_the_fleet
 from phasegate.doors.cli.offering import feature_slugs, offering
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
 from phasegate.doors.report_page import report_page
@@ -18,6 +19,7 @@ from phasegate.errors import EnvironmentUnavailable
 @click.command()
 @click.argument("feature", shell_complete=offering(feature_slugs))
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it.")
+@reading_the_fleet(trails=True)
 @json_option
 def report(feature: str, output: Path | None, as_json: bool) -> None:
     """Write one page about FEATURE: what was asked, decided, built and tested, by whom, and at what cost.
@@ -30,7 +32,7 @@ def report(feature: str, output: Path | None, as_json: bool) -> None:
       phasegate report 001-user-login -o report.html
     """
     project = open_project(current_folder())
-    with need_reader(str(project.root)) as reader:
+    with need_reader(str(current_folder())) as reader:
         found = report_view(project, reader, feature)
     if as_json:
         show(found, "", as_json)

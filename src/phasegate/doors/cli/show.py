@@ -9,7 +9,7 @@ from datetime import datetime
 
 import click
 
-from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.feature_option import feature_option, reading_the_fleet
 from phasegate.doors.cli.live_lines import clock
 from phasegate.doors.cli.offering import PackageName, offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, printable, show
@@ -43,6 +43,7 @@ def _part_options(command: click.Command) -> click.Command:
 @click.argument("subject", type=PackageName(), metavar="WPnn|PHASE|JOB", shell_complete=offering(package_ids))
 @click.option("--follow", is_flag=True, help="With --log: go on with what comes, until the agent has ended.")
 @feature_option
+@reading_the_fleet(trails=True)
 @json_option
 def show_subject(subject: str, part: str | None, follow: bool, feature: str | None, as_json: bool) -> None:
     """Show a package, a phase or a job: where it stands and which agents worked on it, or one thing that is kept of it.
@@ -59,11 +60,12 @@ def show_subject(subject: str, part: str | None, follow: bool, feature: str | No
       phasegate show WP01 --log --follow
       phasegate show design --answer
       phasegate show 3a6b8c9d --prompt
+      phasegate show WP01 --fleet
     """
     if follow and (part != PartKind.LOG or as_json):
         raise ConfigError("--follow goes with --log, and not with --json", f"phasegate show {subject} --log --follow")
     project = open_project(current_folder())
-    with need_reader(str(project.root)) as reader:
+    with need_reader(str(current_folder())) as reader:
         found = find_subject(project, reader, subject, feature)
         if part is None:
             show(found, "\n".join(map(printable, _lines(found))), as_json)

@@ -8,7 +8,7 @@ from threading import Event
 
 import click
 
-from phasegate.doors.cli.feature_option import feature_option
+from phasegate.doors.cli.feature_option import feature_option, fleet_kept_up_to_date, reading_the_fleet
 from phasegate.doors.cli.live_lines import LiveLines, clock, kept_up_to_date
 from phasegate.doors.cli.offering import PackageName, offering, package_ids
 from phasegate.doors.cli.render import current_folder, json_option, show
@@ -25,6 +25,7 @@ from phasegate.errors import ConfigError, PhasegateError
 @click.option("--all", "everything", is_flag=True, help="Every package, also where there are very many.")
 @click.option("--watch", is_flag=True, help="Keep it up to date on the terminal; Ctrl-C ends it.")
 @feature_option
+@reading_the_fleet(trails=False)
 @json_option
 def status(work_package: str | None, everything: bool, watch: bool, feature: str | None, as_json: bool) -> None:
     """Show where things stand: the workflow, its phases and gates, the packages on a board, and what is blocked.
@@ -37,12 +38,14 @@ def status(work_package: str | None, everything: bool, watch: bool, feature: str
       phasegate status WP01
       phasegate status --watch
       phasegate status --feature 001-user-login --json
+      phasegate status --fleet
     """
     folder = str(current_folder())
     if watch:
         if work_package or as_json:
             raise ConfigError("--watch goes with the whole picture alone", "phasegate status --watch")
-        _watch(folder, feature, everything)
+        with fleet_kept_up_to_date():
+            _watch(folder, feature, everything)
     reader = open_reader(folder)
     if work_package:
         cards = find_cards(reader, work_package, feature)

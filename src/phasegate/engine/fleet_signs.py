@@ -1,0 +1,89 @@
+"""What the server knows of a fleet now: which worker is at which feature, and which queues nobody serves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeWorkflowExecutionResponse
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from phasegate.engine.fleet_client import connect, queue_of
+from phasegate.engine.ports import stamp
+from phasegate.engine.project import Project
+from phasegate.engine.views import FleetQueue
+from phasegate.errors import EnvironmentUnavailable
+
+WITHIN_S = 5.0
+SERVED_WITHIN = timedelta(seconds=70)  # a worker that lives asks for work every minute
+_AT_ONCE = 16
+Works = dict[str, tuple[str, str]]  # by feature: which worker is at it, and when it gave a sign last
+Wait = tuple[str, TaskQueueType.ValueType, str, str]  # queue, type of queue, since, feature
+
+
+async def ask_server(project: Project) -> tuple[Works, tuple[FleetQueue, ...]]:
+    """Who works on what, and the queues that something waits in and nobody serves."""
+    try:
+        return await asyncio.wait_for(_asked(project), WITHIN_S)
+    except (TimeoutError, RPCError) as error:
+        server = project.config.fleet.server
+        raise EnvironmentUnavailable(f"the Temporal server at {server} does not say: {error}") from error
+
+
+async def _asked(project: Project) -> tuple[Works, tuple[FleetQueue, ...]]:
+    client, beginning, limit = await connect(project), f"{queue_of(project)} ", asyncio.Semaphore(_AT_ONCE)
+
+    async def described(id_: str) -> tuple[str, DescribeWorkflowExecutionResponse]:
+        async with limit:
+            found = await client.get_workflow_handle(id_).describe()
+            return id_.removeprefix(beginning).partition(" ")[0], found.raw_description
+
+    running = client.list_workflows('ExecutionStatus = "Running"')
+    ids = [one.id async for one in running if one.id.startswith(beginning)]
+    works, waits = Works(), set[Wait]()
+    for slug, said in await asyncio.gather(*map(described, ids)):
+        waits |= {*_waits(slug, said)}
+        for one in said.pending_activities:
+            if one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
+                works[slug] = one.last_worker_identity, _moment(one.last_heartbeat_time, one.last_started_time)
+    return works, tuple([one async for one in _unserved(client, waits)])
+
+
+def _waits(slug: str, said: DescribeWorkflowExecutionResponse) -> list[Wait]:
+    """The queues that a feature waits in for somebody to take its step, or its workflow."""
+    found = [
+        (
+            one.activity_options.task_queue.name,
+            TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+            _moment(one.scheduled_time),
+            slug,
+        )
+        for one in said.pending_activities
+        if one.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    ]
+    if said.HasField("pending_workflow_task") and not said.pending_workflow_task.HasField("started_time"):
+        since = _moment(said.pending_workflow_task.original_scheduled_time)
+        queue = said.execution_config.task_queue.name
+        found.append((queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, since, slug))
+    return found
+
+
+async def _unserved(client: Client, waits: set[Wait]) -> AsyncIterator[FleetQueue]:
+    for name, type_ in sorted({wait[:2] for wait in waits}):
+        queue = TaskQueue(name=name)
+        request = DescribeTaskQueueRequest(namespace=client.namespace, task_queue=queue, task_queue_type=type_)
+        pollers = (await client.workflow_service.describe_task_queue(request)).pollers
+        lately = datetime.now(UTC) - SERVED_WITHIN
+        if not any(one.last_access_time.ToDatetime(UTC) > lately for one in pollers):
+            of_it = [wait for wait in waits if wait[:2] == (name, type_)]
+            yield FleetQueue(name, min(wait[2] for wait in of_it), tuple(sorted({wait[3] for wait in of_it})))
+
+
+def _moment(*times: Timestamp) -> str:
+    """The first of these that is set, as every record writes it."""
+    return next((stamp(one.ToMilliseconds() / 1000) for one in times if one.seconds), "")
