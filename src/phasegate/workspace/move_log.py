@@ -33,8 +33,11 @@ class Move(NamedTuple):
     new: str | None
 
 
-def note_moves(repository: Repository, lock: RepositoryLock, moves: Iterable[Move]) -> None:
-    """Write down moves that are about to be made. `lock` is held: one writer at a time, in the order of the moves."""
+def note_moves(repository: Repository, lock: RepositoryLock, moves: Iterable[Move], *, for_good: bool = False) -> None:
+    """Write down moves that are about to be made. `lock` is held: one writer at a time, in the order of the moves.
+
+    `for_good`: a power failure does not undo it.
+    """
     path = _path(repository)
     kept = _read(path)
     number = kept[-1][0] if kept else 0
@@ -46,6 +49,8 @@ def note_moves(repository: Repository, lock: RepositoryLock, moves: Iterable[Mov
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
         os.write(descriptor, b"\n" + b"".join(lines))  # a dead writer may have left half a line
+        if for_good:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -1,7 +1,8 @@
 """A checkout of the person's own, on a branch that is about to move: moved along if it is clean, never overwritten.
 
 What the person has not committed is not touched: one such file and everything stops, with its name. A
-file that already is what it is about to become is no obstacle, so that a move that was cut off can be ended.
+file that already is what it is about to become is no obstacle, so that a move that was cut off can be ended; nor is
+one that a power failure left empty while we wrote it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.files.beneath import opened_folder
+from phasegate.files.beneath import folder_beneath, opened_folder
+from phasegate.files.durable import sync_file_system, sync_folders
 from phasegate.git import GitFailed, ask_as_the_person, git
 from phasegate.rules.repo_path import ancestors
 from phasegate.workspace.disk import CheckoutLimits, look
-from phasegate.workspace.move_log import Move, note_moves
+from phasegate.workspace.move_log import Move, moves_since, note_moves
 from phasegate.workspace.objects import Version
 from phasegate.workspace.repository import Repository, git_dir_in, temporary_folder
 from phasegate.workspace.repository_locks import RepositoryLock
@@ -146,7 +148,8 @@ class Movement:
     def _note(self, moves: Sequence[Move]) -> None:
         """Say that it is we who change these files: where no sandbox holds, an agent would be blamed for it."""
         folder = self._checkout.folder
-        note_moves(self._repository, self._lock, [move._replace(name=str(folder / move.name)) for move in moves])
+        noted = [move._replace(name=str(folder / move.name)) for move in moves]
+        note_moves(self._repository, self._lock, noted, for_good=True)
 
     def back(self) -> None:
         """Undo `forward`, when the branch could not be moved after all."""
@@ -162,7 +165,10 @@ class Movement:
         """The lock file becomes the index, as git itself does it."""
         index_lock = self._checkout.git_dir / "index.lock"
         index_lock.write_bytes(self._index.read_bytes())
+        for place in (self._checkout.folder, index_lock.parent):  # git syncs no file of a checkout
+            sync_file_system(place)
         index_lock.replace(self._checkout.git_dir / "index")
+        sync_folders(index_lock.parent, index_lock.parent)
         _made(index_lock)
 
     def _in_the_way(self, changes: Sequence[Difference]) -> Obstacle | None:
@@ -173,13 +179,30 @@ class Movement:
         touched = {change.path for change in parse_raw(git(self._place, *arguments, settings=options).stdout)}
         with opened_folder(self._checkout.folder) as root:
             arrived = [change for change in changes if self._is_there(root, change)]
-            settled = {change.path for change in arrived}
+            remains = self._remains(root, changes)
+            settled = {change.path for change in arrived} | remains.keys()
             overwritten = _untracked(root, changes, settled)
-        paths = sorted((touched - settled) | overwritten)
-        if paths:
-            return Obstacle(self._checkout.folder, "files that are not committed", tuple(paths[:_SHOWN_PATHS]))
+            paths = sorted((touched - settled) | overwritten)
+            if paths:
+                return Obstacle(self._checkout.folder, "files that are not committed", tuple(paths[:_SHOWN_PATHS]))
+            for path in (path for path, is_there in remains.items() if is_there):
+                folder, _, name = path.rpartition("/")
+                with folder_beneath(root, folder) as inside:
+                    os.unlink(name, dir_fd=inside)  # git would not write over it
         self._accept(arrived)
         return None
+
+    def _remains(self, root: int, changes: Sequence[Difference]) -> dict[str, bool]:
+        """What a power failure left of files that we were writing, and whether it is there: empty ones, and none."""
+        last = {move.name: move for move in moves_since(self._repository, 0)}
+        found = {}
+        for path, old, new in changes:
+            name = str(self._checkout.folder / path)
+            if new is not None and last.get(name) == Move(name, _id(old), _id(new)):
+                about = _about(root, path)
+                if about is None or (stat.S_ISREG(about.st_mode) and about.st_size == 0):
+                    found[path] = about is not None
+        return found
 
     def _is_there(self, root: int, change: Difference) -> bool:
         """Whether a path already holds what it will hold after the move."""
