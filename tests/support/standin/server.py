@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
-from support.standin.dialects import Dialect, Json, dialect_of
+from support.standin.dialects import INPUT_TOKENS, OUTPUT_TOKENS, Dialect, Json, dialect_of
 from support.standin.turns import Cut, Fail, Garble, Hang, Move, Say, Script, Shell, Tool, Turn, Write, call_for
 
 NOT_OFFERED = "There is no tool for that."
 ASIDE = Say("A title")  # agents ask for titles and summaries besides: without tools, and never part of the scenario
 LONG = Say(" ".join(f"Sentence {number} is one of many." for number in range(100)))  # to be broken off
 PATIENCE_S = 120.0
+_READ, _WRITTEN = (re.compile(rb": %d\b" % count) for count in (INPUT_TOKENS, OUTPUT_TOKENS))
 _WORKS_IN = re.compile("working in the directory: (/.+)")  # said by an agent that takes absolute paths only
 
 
@@ -49,8 +50,11 @@ def _strings(value: Any) -> Iterator[str]:
 class Standin:
     """A model on 127.0.0.1 for as long as the block lasts. Of several scripts, the first that fits is played."""
 
-    def __init__(self, *turns: Turn | Script, toolless: bool = False) -> None:
+    def __init__(self, *turns: Turn | Script, toolless: bool = False, counts_oddly: bool = False) -> None:
         self.toolless = toolless  # the agent offers no tools: what it asks is no aside
+        self.counts_oddly = (
+            counts_oddly  # of the tokens that it reads it knows no number, of those it writes a fraction
+        )
         scripts = [turn for turn in turns if isinstance(turn, Script)]
         loose = tuple(turn for turn in turns if not isinstance(turn, Script))
         self.scripts = [*scripts, *([Script(loose)] if loose else [])]
@@ -172,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(200, dialect.whole(move))
 
     def _send(self, status: int, document: Json, retry_after_s: int | None = None) -> None:
-        content = json.dumps(document).encode()
+        content = self._counted(json.dumps(document).encode())
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(content)))
@@ -187,11 +191,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        for frame in frames:
+        for frame in map(self._counted, frames):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(frame), frame))
         if whole:
             self.wfile.write(b"0\r\n\r\n")
         self.close_connection = not whole
+
+    def _counted(self, said: bytes) -> bytes:
+        return _WRITTEN.sub(b": 7.9", _READ.sub(b": null", said)) if self.standin.counts_oddly else said
 
 
 def _move(turn: Turn, seen: Seen, dialect: Dialect) -> Move:
