@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from phasegate.record.audit import verify
-from phasegate.rules.harnesses import ROWS
+from phasegate.rules.harnesses import KNOWN, ROWS
 from support.feature_run import CONFIG, FILES, SLUG, FeatureRun
 from support.git_project import make_repository
 from support.real_agents import KEY, SUBJECTS, Subject, processes_tagged
-from support.standin import Fail, Say, Script, Standin, Write
+from support.standin import Fail, Say, Script, Shell, Standin, Write
 from support.trail_story import expect_stories, trails_of
 
 FOLDER = f"kitty-specs/{SLUG}"
@@ -34,6 +39,7 @@ It says bye.
 <!-- /sk:fr -->
 """
 PASS = Say("I have read it.\n\n<review>PASS</review>\n")
+WAIT_S = 100.0
 ROLES = {"plan": "claude", "implement": "claude", "challenge": "codex", "review": "codex", "archive": "gemini"}
 
 
@@ -45,21 +51,27 @@ def result(prompt: str) -> str:
     return f"It is done.\n\n{task}\n\n```json\n{json.dumps(fields)}\n```\n"
 
 
-SCRIPTS = (
-    Script(
-        (
-            Write(f"{FOLDER}/proposal.md", "# Proposal\nSay bye.\n"),
-            Write(f"{FOLDER}/spec.md", SPEC),
-            Write(f"{FOLDER}/tasks.md", TASKS),
-            PASS,
-        ),
-        about="Write the documents of phase 01-requirements",
-    ),
-    Script((PASS,), about="Challenge the documents of phase"),
-    Script((PASS,), about="Review work package WP01|Review phase 08-code-review"),
-    Script((Write("bye.py", BYE), Say(result)), about="Implement work package WP01"),
-    Script((Write("CHANGELOG.md", "# Changelog\n- Bye.\n"), PASS), about="Archive the feature"),
-)
+WRITING = "Write the documents of phase 01-requirements"
+FINDING = "tasks.md holds no task"  # what the critic lets pass
+
+
+def scripts(has_looked: threading.Event) -> tuple[Script, ...]:
+    """The plan is wrong at first; the implementer waits at its end until somebody has looked at it."""
+    documents = {"proposal.md": "# Proposal\nSay bye.\n", "spec.md": SPEC, "tasks.md": "# Tasks\n\nSay bye.\n"}
+    mended = Shell(f"cat > {FOLDER}/tasks.md <<'END'\n{TASKS}END")
+
+    def looked_at(prompt: str) -> str:
+        has_looked.wait(WAIT_S)
+        return result(prompt)
+
+    return (
+        Script((mended, PASS), about=f"{WRITING}(?s:.)*{FINDING}|{FINDING}(?s:.)*{WRITING}"),
+        Script((*(Write(f"{FOLDER}/{name}", text) for name, text in documents.items()), PASS), about=WRITING),
+        Script((PASS,), about="Challenge the documents of phase"),
+        Script((PASS,), about="Review work package WP01|Review phase 08-code-review"),
+        Script((Write("bye.py", BYE), Say(looked_at)), about="Implement work package WP01"),
+        Script((Write("CHANGELOG.md", "# Changelog\n- Bye.\n"), PASS), about="Archive the feature"),
+    )
 
 
 def make_run(folder: Path, url: str, subjects: list[Subject], monkeypatch: pytest.MonkeyPatch) -> FeatureRun:
@@ -80,20 +92,36 @@ def make_run(folder: Path, url: str, subjects: list[Subject], monkeypatch: pytes
     return run
 
 
+def seen_at_a_terminal(run: FeatureRun, has_looked: threading.Event) -> str:
+    """A run to its merge on a terminal, whose live line is looked at while the implementer waits for that."""
+    argv, env = run.argv("run", "quick", "Say bye", "--merge"), {**os.environ, "TERM": "xterm-256color"}
+    with pexpect.spawn(
+        argv[0], argv[1:], cwd=str(run.root), env=env, encoding="utf-8", timeout=WAIT_S, dimensions=(24, 160)
+    ) as terminal:
+        terminal.expect(r"WP01  implement by claude  \d+:\d\d  write bye\.py  \d+ tokens")
+        drawn = str(terminal.before)
+        has_looked.set()
+        terminal.expect(pexpect.EOF)
+        return f"{drawn}{terminal.before}"
+
+
 @pytest.mark.demand("W6.a", "W7.a", "D3.a", "D3.b", "D3.c", "D13.j", "D13.k", "P5.a", "P7.b")
 def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subjects = [SUBJECTS[kind] for kind in ("claude_code", "codex", "gemini")]
-    with Standin(*SCRIPTS) as model:
+    has_looked = threading.Event()
+    with Standin(*scripts(has_looked)) as model:
         run = make_run(tmp_path, model.url, subjects, monkeypatch)
         begun = run.git("rev-parse", "main")
-        done = run.run("run", "quick", "Say bye", "--merge")
-    assert done.returncode == 0, done.stdout + done.stderr
+        drawn = seen_at_a_terminal(run, has_looked)
+    assert "completed" in drawn
     assert run.git("show", "main:bye.py") == BYE.strip()
     assert "Bye." in run.git("show", "main:CHANGELOG.md")
     jobs = run.jobs()
     assert [(job.phase, job.agent, job.outcome) for job in jobs] == [
+        ("plan", "claude", "done"),
+        ("challenge", "codex", "done"),
         ("plan", "claude", "done"),
         ("challenge", "codex", "done"),
         ("implement", "claude", "done"),
@@ -101,6 +129,8 @@ def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
         ("review", "codex", "done"),
         ("archive", "gemini", "done"),
     ]
+    assert f"GATE-01 FAILED: plan of tasks failed; {FINDING}" in drawn  # told to the person as to the agent
+    assert FINDING in (run.project.jobs / jobs[2].id / "prompt.xml").read_text(encoding="utf-8")
     for job in jobs:
         prompt = (run.project.jobs / job.id / "prompt.xml").read_text(encoding="utf-8").strip()
         assert any(prompt in text for seen in model.seen for text in seen.strings), f"{job} was not told its prompt"
@@ -109,7 +139,7 @@ def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
     assert verify(run.project.location).problems == ()
     trails = trails_of(run.argv(), run.root)
     expect_stories(trails, run.root, begun, SLUG)
-    assert any(entry["source"] == "reported" and entry["action"] == "write_file" for entry in trails[jobs[2].id])
+    assert any(entry["source"] == "reported" and entry["action"] == "write_file" for entry in trails[jobs[4].id])
     assert "spent: " in run.run("status").stdout
 
 
@@ -131,6 +161,38 @@ def test_a_round_trip_reaches_the_model_and_comes_back(
     assert trip["ok"]
     assert trip["usage"]["input_tokens"] > 0
     assert KEY not in done.stdout
+
+
+def watched(names: Iterable[str], folder: Path) -> Path:
+    """Beside the real programs, scripts of their names that leave a file behind and go on as the program."""
+    (folder / "bin").mkdir()
+    for name in names:
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\n: > {folder}/started-{name}\nexec {shutil.which(name)} "$@"\n')
+        script.chmod(0o755)
+    return folder / "bin"
+
+
+@pytest.mark.demand("D3.k")
+def test_a_program_with_neither_a_sign_in_nor_a_key_is_not_started(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [row.agent for row in KNOWN.values() if shutil.which(row.program)] + ["kimi"]
+    assert {"claude", "codex", "gemini", "opencode", "qwen", "copilot"} <= {*names}
+    monkeypatch.setenv("PATH", f"{watched(names, tmp_path)}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path / "empty"))
+    run = FeatureRun(tmp_path)
+    make_repository(run.root, {**FILES, "phasegate.toml": '[agents.kimi]\nharness = "acp"\n[run]\nsandbox = "none"\n'})
+    for name in names:
+        done = run.run("agents", "test", name)
+        assert done.returncode == 2, done
+        assert f"{name} was not started: neither a sign-in nor a key was found" in done.stderr
+        assert not (tmp_path / f"started-{name}").exists()
+    with Standin(Say(word_in)) as model:  # the control: with a key it is
+        for variable, value in SUBJECTS["claude_code"].configured(model.url).env.items():
+            monkeypatch.setenv(variable, value)
+        assert run.run("agents", "test", "claude").returncode == 0
+    assert (tmp_path / "started-claude").exists()
 
 
 @pytest.mark.demand("D3.k")
