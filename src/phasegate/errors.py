@@ -44,6 +44,10 @@ class MovedOn(StateConflict):
     """Another process has taken a step of this feature in the meantime."""
 
 
+class GivenAway(StateConflict):
+    """Another machine has the feature now: nothing more of it is done here."""
+
+
 class Interrupted(Exception):
     """Somebody asked this run to stop. No error: whoever drives the run ends it with a value."""
 

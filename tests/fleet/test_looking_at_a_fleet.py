@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import pytest
 
-from fleet.test_fleet import Fleet, Machine
 from phasegate.errors import StateConflict
 from phasegate.record.bucket import PatientBucket
 from phasegate.record.bucket_record import BucketRecord
@@ -22,6 +21,7 @@ from phasegate.record.numbered_log import Page
 from phasegate.record.rows import Event as Recordable
 from phasegate.typed import read_json
 from support.feature_run import DESCRIPTION, SLUG, TYPE
+from support.fleet_machines import Fleet, Machine
 from support.record import TS
 from support.s3_server import S3Server, free_ports
 from support.temporal_server import TemporalServer

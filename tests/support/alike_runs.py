@@ -15,11 +15,13 @@ ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|
 TIMES = {"since", "at", "started", "ended", "last_seen", "duration_s", "parts", "bytes"}
 
 
-def alike(events: Sequence[Recorded], root: Path) -> Iterator[tuple[str, Any]]:
+def alike(events: Sequence[Recorded], *roots: Path) -> Iterator[tuple[str, Any]]:
     """Events without ids and times: the first id that is named is the first in both."""
     names: dict[str, str] = {}
     for one in events:
-        text = one.payload.decode().replace(str(root), "ROOT").replace(events[0].ts, "BEGUN")
+        text = one.payload.decode().replace(events[0].ts, "BEGUN")
+        for root in roots:
+            text = text.replace(str(root), "ROOT")
         fields = json.loads(ID.sub(lambda found: names.setdefault(found[0], f"id-{len(names)}"), text))
         yield one.kind, _without_times(fields)
 

@@ -235,6 +235,7 @@ class Fleet(Settings, frozen=True):
     namespace: Text = "default"
     features: AtLeastOne = 2  # that one worker carries on at once
     lost_after_s: Seconds = 60  # without a sign of its worker a step counts as lost
+    home_within_s: Seconds = 60  # a worker that does not come for a step of its feature loses it to another
 
 
 class Config(Settings, frozen=True):

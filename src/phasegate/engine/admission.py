@@ -10,6 +10,7 @@ from phasegate.agents.request_spool import Answerer
 from phasegate.engine.job_end import Assigned
 from phasegate.engine.ports import RecordReader, RunRecord, TrailSink
 from phasegate.engine.project import Project
+from phasegate.files.durable import sync_file_system
 from phasegate.record.rows import Job as JobRow
 from phasegate.rules.spending import Caps, reached
 
@@ -19,6 +20,11 @@ class Lookout(Protocol):
 
     def changes(self) -> list[str]:
         """The paths and refs that changed and are not ours."""
+
+
+def keep_on_disk(assigned: Assigned) -> None:
+    """What a job wrote must not be lost once its end is on record: it is not asked again."""
+    sync_file_system(assigned.checkout.parent)
 
 
 class DriverDesk(NamedTuple):
@@ -31,6 +37,7 @@ class DriverDesk(NamedTuple):
     look_outside: Callable[[str, str], Lookout]
     agent: str | None  # that does it all, whatever the configuration says
     stop: Cancelled
+    keep: Callable[[Assigned], None] = keep_on_disk  # what a job has left, before its end is recorded
 
 
 class CapReached(NamedTuple):

@@ -93,10 +93,10 @@ async def run_on_fleet(
         else:
             _refuse_unpushed(project)
             slug = orders.start(project, record, type_, description, agent, by)
-    queue = queue_of(project)
+    queue, fleet = queue_of(project), project.config.fleet
     handle = await client.start_workflow(
         FeatureFlow.run,
-        FleetOrder(slug, queue, project.config.fleet.lost_after_s, agent),
+        FleetOrder(slug, queue, fleet.lost_after_s, fleet.home_within_s, agent),
         id=f"{queue} {slug}",
         task_queue=queue,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

@@ -25,17 +25,17 @@ from phasegate.cage.job import Stop
 from phasegate.engine.driver import Wishes, take_one
 from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.fleet_client import connect, fleet_remote, queue_of
-from phasegate.engine.fleet_flow import STOPPED, FeatureFlow, Standing, StepOrder
+from phasegate.engine.fleet_code import CarriedCode
+from phasegate.engine.fleet_flow import STOPPED, Adoption, FeatureFlow, Standing, StepOrder
 from phasegate.engine.local_desk import desk_with
 from phasegate.engine.project import Project, open_project
 from phasegate.engine.storage import BUCKET_WITHIN_S, fleet_record, open_bucket
-from phasegate.errors import Interrupted, PhasegateError, StateConflict
+from phasegate.errors import Interrupted, PhasegateError
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.bucket_trails import BucketPapers, BucketTrails
 from phasegate.record.recovery import close_left
 from phasegate.rules.feature_state import Feature
-from phasegate.workspace.remote import Pushed, branch_there, fetch_branch, push_branch
-from phasegate.workspace.repository import is_ancestor
+from phasegate.workspace.feature_code import Claim
 
 STICKY = timedelta(seconds=2)  # how long a workflow waits for a worker that has died, before another one takes it
 LONGEST_END = timedelta(minutes=2)  # for agents to be ended, and what they left to be saved
@@ -60,13 +60,20 @@ class FleetWorker:
             stop.set()
 
     @activity.defn(name="adopt")
-    def adopt(self, slug: str) -> str:
-        """The queue of the worker that has the feature: the first that asked, for ever."""
+    def adopt(self, adoption: Adoption) -> Claim:
+        """The last claim to a feature; a new one of ours if that is given up, or there is none."""
         project = open_project(self._root)
-        bucket, path = open_bucket(project.config.storage, os.environ, BUCKET_WITHIN_S), f"fleet/{slug}/home"
-        bucket.create(path, self.own_queue.encode())
-        found = bucket.get(path)
-        return found.data.decode() if found else self.own_queue
+        bucket, folder = open_bucket(project.config.storage, os.environ, BUCKET_WITHIN_S), f"fleet/{adoption.slug}/home"
+        last = int((bucket.names(folder) or ["/0"])[-1].rpartition("/")[2])
+        if last <= adoption.gone:
+            if len(self._stops) >= project.config.fleet.features:
+                raise ApplicationError("this worker has enough to do", type="Busy")
+            last += 1
+            bucket.create(f"{folder}/{last:06}", self.own_queue.encode())
+        found = bucket.get(f"{folder}/{last:06}")
+        if found is None:
+            raise ApplicationError(f"{folder}/{last:06} was removed")
+        return Claim(last, found.data.decode())
 
     @activity.defn(name="look")
     def look(self, slug: str) -> Standing:
@@ -76,11 +83,13 @@ class FleetWorker:
     @activity.defn(name="take_step")
     def take_step(self, order: StepOrder) -> Standing:
         with self._opened() as (project, record, trails), self._told(project.stop), _explained():
-            _fetch_base(project, record, order.slug)
-            desk = desk_with(project, record, trails, order.agent)
+            code = CarriedCode(project, fleet_remote(project), order.slug, order.claim)
+            code.arrive(record, self._standing(record, order.slug).feature.base)
+            record.before_step = code.publish
+            desk = desk_with(project, record, trails, order.agent)._replace(keep=code.keep)
             feature, goes_on = take_one(desk, order.slug, order.step, Wishes(), is_first=order.is_first)
+            code.publish()
             record.anchor()
-            _publish(project, f"feat/{order.slug}")
             return Standing(_shortened(feature), goes_on)
 
     def _standing(self, record: BucketRecord, slug: str) -> Standing:
@@ -133,16 +142,16 @@ async def serve(root: Path, ended: asyncio.Event, ready: Callable[[str], None]) 
             client,
             task_queue=queue_of(project),
             workflows=[FeatureFlow],
-            activities=[worker.adopt],
+            activities=[worker.adopt, worker.look],
             activity_executor=threads,
-            max_concurrent_activities=1,
+            max_concurrent_activities=2,
             sticky_queue_schedule_to_start_timeout=STICKY,
             workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         )
         own = Worker(
             client,
             task_queue=worker.own_queue,
-            activities=[worker.look, worker.take_step],
+            activities=[worker.take_step],
             activity_executor=threads,
             max_concurrent_activities=at_once,
             graceful_shutdown_timeout=LONGEST_END,
@@ -159,27 +168,6 @@ def _shortened(feature: Feature) -> Feature:
     workflow = msgspec.structs.replace(feature.workflow, reason=feature.workflow.reason and _IN_JOURNAL)
     blocked = dict.fromkeys(feature.blocked, _IN_JOURNAL)
     return msgspec.structs.replace(feature, workflow=workflow, blocked=blocked, **texts)
-
-
-def _fetch_base(project: Project, record: BucketRecord, slug: str) -> None:
-    """A feature begins with the base as the remote has it."""
-    feature, repository = read_feature(record, slug), project.repository
-    if feature is None or project.refs.fetch(f"feat/{slug}"):
-        return
-    there = fetch_branch(repository, fleet_remote(project), feature.base)
-    here = project.refs.fetch(feature.base).get(feature.base)
-    if there and here and here != there and is_ancestor(repository, here, there):
-        project.refs.move(feature.base, here, there)
-
-
-def _publish(project: Project, branch: str) -> None:
-    """Put a feature's branch where everybody sees it, over nobody's commits."""
-    repository, remote = project.repository, fleet_remote(project)
-    here, there = project.refs.fetch(branch).get(branch), branch_there(project.repository, remote, branch)
-    if here is None or here == there:
-        return
-    if push_branch(repository, remote, branch, there, here)[0] is not Pushed.DONE:
-        raise StateConflict(f"{branch} was moved at the remote by somebody else", "put it back there, then run again")
 
 
 @contextmanager

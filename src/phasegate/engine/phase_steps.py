@@ -107,7 +107,7 @@ class PhaseSteps:
         assignment = self._assignment(feature)
         if errand.role in WRITERS:
             commit = self._branch.head()
-            checkout = take_checkout(self._project.repository, assignment, self._terms())
+            checkout = take_checkout(self._project.repository, assignment, self.terms())
             folder, aside = checkout.folder, checkout.record.set_aside
         else:
             commit = feature.judged or self._branch.head()
@@ -137,7 +137,7 @@ class PhaseSteps:
     def save(self, feature: Feature) -> None:
         found = find_checkout(self._project.repository, self._assignment(feature))
         if found is not None and ROLES.get(feature.todo[0]) in WRITERS:
-            expect_saved(start_over(found, self._terms()))
+            expect_saved(start_over(found, self.terms()))
 
     def lost(self, job: str, why: str, last_seen: str) -> JobEnded:
         return JobEnded(job, End.LOST, why, last_seen=last_seen)
@@ -147,13 +147,13 @@ class PhaseSteps:
     def _harvest(self, feature: Feature, known: Known) -> Did[Happened]:
         notes = JobNotes(self._project, known.workers)
         assignment = self._assignment(feature)
-        checkout = take_checkout(self._project.repository, assignment, self._terms())
+        checkout = take_checkout(self._project.repository, assignment, self.terms())
         scope = write_scope(self._branch, "archive" if feature.closing else "plan")
         title = f"{assignment.work}: documents, round {feature.round}"
         left = Left(checkout, scope, title, self._project.signature(), lent=lent_keys(self._project))
         if against := take_documents(self._branch, left, notes):
             # Nothing is taken over. What was written is saved; where it cannot be, it stays, and that is told too.
-            renewed = start_over(checkout, self._terms())
+            renewed = start_over(checkout, self.terms())
             kept = (f"{renewed.folder} is kept: {renewed.reason}",) if isinstance(renewed, Unsaved) else ()
             return Did((Strayed((*against, *kept)),), trail=notes.all)
         expect_saved(
@@ -219,7 +219,8 @@ class PhaseSteps:
     def _assignment(self, feature: Feature) -> Assignment:
         return Assignment(self._branch.slug, "archive" if feature.closing else feature.phase.key)
 
-    def _terms(self) -> Terms:
+    def terms(self) -> Terms:
+        """With what the checkout of a writer is made."""
         signature, worktrees = self._project.signature(), self._project.worktrees
         return Terms(signature.who, signature, (STATE_FOLDER,), worktrees=worktrees, lent=lent_keys(self._project))
 

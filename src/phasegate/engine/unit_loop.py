@@ -20,7 +20,6 @@ from phasegate.engine.staffing import Member, clock, member_for
 from phasegate.engine.steps import Did, Errand, JobNote, Known, Steps
 from phasegate.engine.work_journal import WorkJournal
 from phasegate.errors import Interrupted, StateConflict
-from phasegate.files.durable import sync_file_system
 from phasegate.record.row_events import job_started, trail_sealed
 from phasegate.record.rows import Seal
 from phasegate.rules.retry import back_off_s
@@ -185,8 +184,8 @@ class UnitLoop(Generic[S, E]):
         self._show_agents()
         if isinstance(came.result, BaseException):
             raise came.result
-        if assigned.scope != NOTHING:  # what it wrote must not be lost once its end is on record: it is not asked again
-            sync_file_system(assigned.checkout.parent)
+        if assigned.scope != NOTHING:
+            self._desk.keep(assigned)
         did = self._steps.take_in(errand, assigned, came.result)
         self._record(did._replace(notices=(*did.notices, *came.result.notices)))
         self._desk.trails.forget(came.job)

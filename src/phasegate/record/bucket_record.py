@@ -96,6 +96,7 @@ class BucketRecord(Reader):
         self._bucket, self._new_id = bucket, new_id
         self._mutex = RLock()
         self._others_due_s = self._all_due_s = 0.0
+        self.before_step: Callable[[], None] = lambda: None  # must be done before a step is recorded
         if kept:
             self._refuse_another_bucket(kept)
 
@@ -117,6 +118,7 @@ class BucketRecord(Reader):
             require_slug(feature)
         for event in events:
             row_of(feature, event.kind, event.payload)
+        self.before_step()
         texts = tuple((event.kind, event.payload.decode()) for event in events)
         body, by = msgspec.json.encode(JournalStep(ts, expected_seq + 1, texts)), self._new_id()
         with self._mutex:

@@ -196,6 +196,7 @@ class _Making:
         record = self._planted(folder, index, laid)
         # What a record leads to is on the disk before it: a file that a power failure emptied looks like an agent's.
         sync_file_system(self._staging)
+        index.with_suffix(".head").unlink(missing_ok=True)
         index.replace(self._records / "index")
         write_record(self._records, record)
         self._staging.rename(folder)
@@ -222,8 +223,9 @@ class _Making:
             self._lay_conflicts(index, begin.files)
         set_aside = (*terms.set_aside, *laid.paths)
         excluded = (*(_as_pattern(path) for path in set_aside if path.isprintable()), *terms.litter)
-        seedling = Seedling(self._assignment.branch, begin.start, terms.agent, begin.refs, excluded)
-        stamp_ns = write_agents_git(self._repository, self._staging, index, seedling)
+        head = begin.head or begin.start
+        seedling = Seedling(self._assignment.branch, head, terms.agent, begin.refs, excluded)
+        stamp_ns = write_agents_git(self._repository, self._staging, self._index_at(head, index), seedling)
         with opened_folder(self._staging) as root:
             files = fingerprint(root, self._repository.hash_name)
         about = self._staging.stat()
@@ -239,6 +241,14 @@ class _Making:
             git_files=files,
             joins=begin.joins,
         )
+
+    def _index_at(self, head: str, index: Path) -> Path:
+        """The index that an agent's git begins with: ours, or one of the commits that it has already."""
+        if head == self._begin.start:
+            return index
+        own = index.with_suffix(".head")
+        git(self._repository.place(own), "read-tree", head)
+        return own
 
     def _lay_conflicts(self, index: Path, files: str) -> None:
         """Write the files of a merge over those of the start. The record stays that of the start: they are changes."""

@@ -25,6 +25,7 @@ class Beginning(NamedTuple):
     files: str | None = None
     joins: str | None = None
     conflicts: tuple[str, ...] = ()
+    head: str = ""  # commits upon the start that the agent's own git has already
 
 
 def beginning_of(repository: Repository, assignment: Assignment, signature: Signature) -> Beginning:

@@ -24,7 +24,7 @@ _SIGNED = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<when>\d{1,12}) (?P
 _FURTHEST_ZONE = 1400
 # Character sets that people write in. Python knows more under this name, some of them slow on purpose.
 _CHARACTER_SET = re.compile(r"(?:utf|iso|latin|us-ascii|cp|windows|koi8|euc|shift|gb|big5)[\w-]{0,20}", re.ASCII | re.I)
-_UNKNOWN = Signature(Identity("unknown", "unknown"), 0)
+UNKNOWN = Signature(Identity("unknown", "unknown"), 0)
 
 
 class AgentCommit(NamedTuple):
@@ -35,6 +35,7 @@ class AgentCommit(NamedTuple):
     author: Signature
     message: str
     changes: tuple[Difference, ...]
+    committer: Signature = UNKNOWN
 
     @property
     def subject(self) -> str:
@@ -126,16 +127,17 @@ def _batches(stream: bytes) -> Iterator[tuple[str, bytes]]:
         yield one, stream[end + 1 : at - 1]
 
 
-def _commit(one: str, text: bytes, changes: tuple[Difference, ...]) -> AgentCommit:
+def _commit(one: str, data: bytes, changes: tuple[Difference, ...]) -> AgentCommit:
     """Read a commit object. What is not plain in it becomes plain."""
-    head, _, message = text.partition(b"\n\n")
+    head, _, message = data.partition(b"\n\n")
     fields = [line.partition(" ")[::2] for line in head.decode(errors="replace").split("\n")]
     encoding = next((value for name, value in fields if name == "encoding"), "utf-8")
     parents = tuple(value for name, value in fields if name == "parent")
-    author = next((_signature(value) for name, value in fields if name == "author"), _UNKNOWN)
-    return AgentCommit(
-        one, parents, author, _decoded(message[:_LONGEST_MESSAGE], encoding).strip() or "(empty)", changes
+    author, committer = (
+        next((_signature(value) for name, value in fields if name == role), UNKNOWN) for role in ("author", "committer")
     )
+    text = _decoded(message[:_LONGEST_MESSAGE], encoding).strip() or "(empty)"
+    return AgentCommit(one, parents, author, text, changes, committer)
 
 
 def _decoded(message: bytes, encoding: str) -> str:
@@ -148,7 +150,7 @@ def _decoded(message: bytes, encoding: str) -> str:
 def _signature(text: str) -> Signature:
     found = _SIGNED.fullmatch(text)
     if found is None:
-        return _UNKNOWN
+        return UNKNOWN
     zone = found["zone"] if int(found["zone"][1:]) <= _FURTHEST_ZONE else "+0000"  # git makes no commit of another
     return Signature(Identity(found["name"], found["email"]), int(found["when"]), zone)
 

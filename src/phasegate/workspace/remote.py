@@ -10,6 +10,7 @@ from typing import NamedTuple
 from phasegate.cage.run import Finished
 from phasegate.errors import EnvironmentUnavailable, TryLater
 from phasegate.git import ask_as_the_person, git_over_network
+from phasegate.workspace.move_log import Move
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import Repository, commit_of
 
@@ -47,39 +48,54 @@ def remote_url(repository: Repository, name: str) -> str:
     return os.fsdecode(said.stdout).strip() if said.ok else ""
 
 
+def refs_there(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:
+    """The objects of refs at the remote; one that is not there is left out."""
+    said = _ask(repository, remote, "ls-remote", "--", remote.url, *refs)
+    lines = (line.partition("\t") for line in said.stdout.decode(errors="replace").splitlines())
+    return {name: commit for commit, _, name in lines if name in refs}
+
+
 def branch_there(repository: Repository, remote: Remote, branch: str) -> str:
     """The commit of a branch at the remote; empty if it has no such branch."""
-    said = _ask(repository, remote, "ls-remote", "--", remote.url, BRANCHES + branch)
-    for line in said.stdout.decode(errors="replace").splitlines():
-        commit, _, name = line.partition("\t")
-        if name == BRANCHES + branch:
-            return commit
-    return ""
+    return refs_there(repository, remote, BRANCHES + branch).get(BRANCHES + branch, "")
+
+
+def fetch_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:
+    """Bring refs of the remote here, under no name of the person's; their commits."""
+    there = refs_there(repository, remote, *refs)
+    if missing := [ref for ref, commit in there.items() if commit_of(repository, commit) is None]:
+        options = ("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--quiet")
+        _ask(repository, remote, "fetch", *options, "--", remote.url, *missing)
+    return there
 
 
 def fetch_branch(repository: Repository, remote: Remote, branch: str) -> str:
     """Bring a branch of the remote here, under no name of the person's; its commit, empty if it has none."""
-    commit = branch_there(repository, remote, branch)
-    if commit and commit_of(repository, commit) is None:
-        options = ("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--quiet")
-        _ask(repository, remote, "fetch", *options, "--", remote.url, BRANCHES + branch)
-    return commit
+    return fetch_refs(repository, remote, BRANCHES + branch).get(BRANCHES + branch, "")
 
 
 def push_branch(repository: Repository, remote: Remote, branch: str, old: str, new: str | None) -> tuple[Pushed, str]:
     """Move a branch at the remote from `old` (empty: not there) to `new` (None: gone), or not at all."""
-    ref = BRANCHES + branch
-    lease = f"--force-with-lease={ref}:{old}"
-    said = _run(repository, remote, "push", "--porcelain", "--no-verify", lease, "--", remote.url, f"{new or ''}:{ref}")
+    return push_refs(repository, remote, Move(BRANCHES + branch, old, new))
+
+
+def push_refs(repository: Repository, remote: Remote, *moves: Move) -> tuple[Pushed, str]:
+    """Move refs at the remote, all or none. A second time, after an answer that was lost, is no harm."""
+    leases = [f"--force-with-lease={move.name}:{move.old or ''}" for move in moves]
+    atomic = ["--atomic"] if len(moves) > 1 else []
+    names = [f"{move.new or ''}:{move.name}" for move in moves]
+    said = _run(repository, remote, "push", "--porcelain", "--no-verify", *atomic, *leases, "--", remote.url, *names)
     if said.exit_code == 0:
         return Pushed.DONE, ""
     told = said.stdout.decode(errors="replace") + said.stderr.decode(errors="replace")
     rejected = " ".join(line for line in told.splitlines() if line.startswith(("!", "remote:")))[:500]
-    if "stale info" in told or "non-fast-forward" in told:
-        return Pushed.MOVED, rejected
-    if rejected:
-        return Pushed.REFUSED, rejected
-    raise _unreachable(remote, told)
+    if not rejected:
+        raise _unreachable(remote, told)
+    there = refs_there(repository, remote, *(move.name for move in moves))
+    if all(there.get(move.name) == move.new for move in moves):
+        return Pushed.DONE, ""
+    has_moved = any(there.get(move.name, "") != (move.old or "") for move in moves)
+    return Pushed.MOVED if has_moved else Pushed.REFUSED, rejected
 
 
 def _ask(repository: Repository, remote: Remote, *arguments: str) -> Finished:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ def save(
     if not left_out and not _unsaved(checkout, on_disk, on_branch):
         return None
     commit = _commit(checkout, seen, _kept(checkout, seen, on_disk, lent), head, signature)
-    return Saved(_keep(repository, checkout.assignment.name, commit), commit, left_out)
+    return Saved(keep_commit(repository, checkout.assignment.name, commit), commit, left_out)
 
 
 def keep_branch(checkout: Checkout) -> Saved | None:
@@ -63,7 +64,7 @@ def keep_branch(checkout: Checkout) -> Saved | None:
     head, target = refs.get(BRANCHES + assignment.branch), refs.get(BRANCHES + assignment.target)
     if head is None or (target is not None and is_ancestor(repository, head, target)):
         return None
-    return Saved(_keep(repository, assignment.name, head), head, ())
+    return Saved(keep_commit(repository, assignment.name, head), head, ())
 
 
 def _cannot_be_kept(found: Found) -> bool:
@@ -113,10 +114,11 @@ def _commit(
     return made
 
 
-def _keep(repository: Repository, name: str, commit: str) -> str:
-    """Give a commit the next free number of its checkout."""
+def keep_commit(repository: Repository, name: str, commit: str, taken_elsewhere: Iterable[str] = ()) -> str:
+    """Give a commit the next free number of its checkout, here and among refs of another machine."""
     with repository_lock(repository) as lock:
-        taken = [ref.rpartition("/")[2] for ref in read_refs(repository, f"{SAVED}{name}")]
+        elsewhere = (ref for ref in taken_elsewhere if ref.startswith(f"{SAVED}{name}/"))
+        taken = [ref.rpartition("/")[2] for ref in (*read_refs(repository, f"{SAVED}{name}"), *elsewhere)]
         number = 1 + max((int(one) for one in taken if one.isdigit()), default=0)
         ref = f"{SAVED}{name}/{number}"
         moved = move_refs(repository, lock, [Move(ref, None, commit)], f"save {name}")

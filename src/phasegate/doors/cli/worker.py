@@ -11,8 +11,9 @@ from phasegate.doors.cli.render import current_folder, say
 def worker() -> None:
     """Take steps of features that were given to the fleet, in this clone, until Ctrl-C.
 
-    It needs [storage] and [fleet] in phasegate.toml, a remote, and: pip install 'phasegate[fleet]'. A feature stays
-    with the worker that began it. Told to end, it ends its agents and saves what they left; started again, it goes on.
+    It needs [storage] and [fleet] in phasegate.toml, a remote, and: pip install 'phasegate[fleet]'. Told to
+    end, it ends its agents and saves what they left; started again, it goes on. If it is away for long, other workers
+    take its features over.
 
     \b
     Example:
