@@ -214,7 +214,8 @@ def go_on_with_run(run: TracedCommand, _: State, where: str) -> None:
     found = run.effects()
     if stages == wanted["stages"]:  # it was at its end: a lock that a git left there is in nobody's way
         wanted = {**wanted, "git locks": found["git locks"]}
-    assert {name: (found.get(name), one) for name, one in wanted.items() if found.get(name) != one} == {}, where
+    other = {name: (found.get(name), one) for name, one in wanted.items() if found.get(name) != one}
+    assert other == {}, f"{other}\n{where}"
     if found["git locks"]:
         done = run.command("start", TYPE, "Go on")
         assert (done.returncode, run.effects()["git locks"]) == (0, []), f"{where}\n{done.stdout}"
@@ -244,7 +245,8 @@ class Command(NamedTuple):
     def check(self, run: TracedCommand, state: State, where: str) -> None:
         """Give the command again."""
         self.go_on(run, state, where)
-        assert run.problems() == "", where
+        problems = run.problems()
+        assert problems == "", f"{problems}\n{where}"
         known = run.acknowledged(state.said)
         assert run.journal()[: len(known)] == known, f"what was told is lost\n{where}"
 
