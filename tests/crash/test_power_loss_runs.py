@@ -2,16 +2,11 @@
 
 The command is traced once. Its files are made again as a disk has them that keeps only what was synced, and as one has
 them whose names are ahead of their contents: in some of these states here and in every one in the long tests, the same
-command is given again. `POWER_CUTS=FOLDER SECONDS=500` does so in slices: what was checked is kept in the folder.
+command is given again. `CUTS=FOLDER SECONDS=500` does so in slices: what was checked is kept in the folder.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,16 +15,7 @@ from support.power_cuts import COMMANDS, State, carry_on
 from support.power_loss import can_trace
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace, and the right to trace")
-MEMORY, ROOM = Path("/dev/shm"), 2**30
 SAMPLE = {"dispatch": 8, "run": 4}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """In memory where there is room: it is the syncs that are counted, nobody has to wait for them."""
-    quick = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM
-    with tempfile.TemporaryDirectory(dir=MEMORY if quick else None, ignore_cleanup_errors=True) as made:
-        yield Path(made)
 
 
 def spread(states: list[State], sample: int) -> list[State]:
@@ -50,11 +36,11 @@ def test_after_a_power_failure_a_command_goes_on_by_itself(folder: Path, name: s
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", COMMANDS)
-def test_whatever_a_power_failure_leaves_a_command_goes_on_by_itself(folder: Path, name: str) -> None:
-    kept = Path(os.environ.get("POWER_CUTS", folder)) / name
-    kept.mkdir(parents=True, exist_ok=True)
-    result = carry_on(kept, name, time.monotonic() + float(os.environ.get("SECONDS", "inf")))
+def test_whatever_a_power_failure_leaves_a_command_goes_on_by_itself(kept: Path, until: float, name: str) -> None:
+    room = kept / name
+    room.mkdir(parents=True, exist_ok=True)
+    result = carry_on(room, name, until)
     print(result)
     if " 0 left" not in result:
         pytest.skip(result)
-    assert " 0 failed" in result, [path.read_text() for path in kept.glob("failed-*")]
+    assert " 0 failed" in result, [path.read_text() for path in room.glob("failed-*")]

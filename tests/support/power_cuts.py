@@ -26,6 +26,7 @@ from phasegate.engine.watching import Follower
 from phasegate.errors import PhasegateError
 from phasegate.record.reader import read_store
 from phasegate.record.rows import Recorded
+from phasegate.rules.board import NOTICE
 from support.dispatch_project import FEATURE
 from support.feature_run import DESCRIPTION, TYPE, FeatureRun, make_feature_run
 from support.power_loss import Call, Disk, calls_of, said_by, trace
@@ -177,7 +178,7 @@ class TracedCommand:
         assert reader is not None
         with reader:
             for event in Follower(reader, after=0).told():
-                line = event.line.partition("\n")[0]
+                line = "" if event.kind == NOTICE else event.line.partition("\n")[0]  # a remark promises nothing
                 if line and (place := text.find(line, at)) >= 0:
                     at = place + len(line)
                     yield len(text[:at].encode()), event.position
