@@ -37,7 +37,7 @@ TRIES = 4
 STRIDES = 8  # in what order they are checked: what is wrong at many places shows soon
 DISPATCH = ("dispatch", "WP01")
 RUN = ("run", TYPE, DESCRIPTION, "--merge")
-SAME = ("tree", "main", "branches", "person", "packages", "stages", "git locks", "checkouts", "audit")
+SAME = ("tree", "main", "branches", "person", "packages", "stages", "checkouts", "audit")
 
 
 class State(NamedTuple):
@@ -61,7 +61,7 @@ class TracedCommand:
         if not (folder / "after").exists():  # else somebody began with it, and was not done
             self._begin(make)
         self._leave(folder / "after")
-        self.changes = sum(1 for _ in self._played(self._disk()))
+        self.changes, self.said_in_all = sum(1 for _ in self._played(self._disk())), self._said.stat().st_size
         self.wanted, self.recorded, self._told = self.effects(), self.journal(), [*self._tellings()]
 
     def _begin(self, make: Callable[[Path], None]) -> None:
@@ -110,7 +110,7 @@ class TracedCommand:
                 yield call, said
 
     def states(self) -> dict[str, State]:
-        """Each that can be left, on either disk."""
+        """Each that can be left: on the strict disk, and those that only one leaves whose names are ahead."""
         found: dict[str, State] = {}
         disk, last = self._disk(), {False: (-1, ""), True: (-1, "")}
         for number, (_, said) in enumerate(self._played(disk), 1):
@@ -119,7 +119,9 @@ class TracedCommand:
                 if moment != last[ahead][0]:
                     digest = disk.state(names_ahead=ahead)
                     last[ahead] = moment, digest
-                found[digest] = State(digest, number, ahead, said)
+                known = found.get(digest)
+                is_strict = known is not None and ahead and not known.names_ahead
+                found[digest] = known._replace(said=said) if known and is_strict else State(digest, number, ahead, said)
         return found
 
     def cuts(self, chosen: Collection[State]) -> Iterator[tuple[State, str]]:
@@ -195,7 +197,9 @@ class TracedCommand:
                 found = FeatureRun(self.top).effects()
             except (OSError, StopIteration):  # there is no view yet, or no feature
                 return {}
-        return {name: found[name] for name in SAME}
+        git_dir, ours = self.root / ".git", self.root / ".git/phasegate/tmp"  # what is left in ours is removed in a day
+        locks = [str(path) for path in git_dir.rglob("*.lock") if ours not in path.parents]
+        return {**{name: found[name] for name in SAME}, "git locks": locks}
 
 
 def go_on_with_dispatch(run: TracedCommand, state: State, where: str) -> None:
@@ -204,7 +208,7 @@ def go_on_with_dispatch(run: TracedCommand, state: State, where: str) -> None:
     assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
     show = ["git", "-C", str(run.root), "show", f"{FEATURE}:src/login.ts"]
     assert subprocess.run(show, capture_output=True, text=True).stdout == "export const done = true;\n", where
-    assert state.change < run.changes or (run.folder / "runs").read_text() == "", "what was DONE was done again"
+    assert state.said < run.said_in_all or (run.folder / "runs").read_text() == "", "what was DONE was done again"
 
 
 def go_on_with_run(run: TracedCommand, _: State, where: str) -> None:
@@ -266,7 +270,12 @@ def carry_on(folder: Path, name: str, until: float) -> str:
     with COMMANDS[name].traced(folder) as run, notes.open("a") as file:
         states = run.states()
         left = [state for state in states.values() if state.digest not in seen]
-        for state, where in chain.from_iterable(run.cuts(left[first::STRIDES]) for first in range(STRIDES)):
+        ahead = [state for state in left if state.names_ahead]
+        parts = [
+            [state for state in left if not state.names_ahead],
+            *(ahead[first::STRIDES] for first in range(STRIDES)),
+        ]
+        for state, where in chain.from_iterable(map(run.cuts, parts)):
             if time.monotonic() > until:
                 break
             try:
@@ -276,4 +285,6 @@ def carry_on(folder: Path, name: str, until: float) -> str:
             seen.add(state.digest)
             print(state.digest, file=file, flush=True)
     failed = [*folder.glob("failed-*")]
-    return f"{run.changes} changes, {len(states)} states, {len(states) - len(seen)} left, {len(failed)} failed"
+    strict = sum(not state.names_ahead for state in states.values())
+    found = f"{run.changes} changes, {strict} and {len(states) - strict} states"
+    return f"{found}, {len(states) - len(seen)} left, {len(failed)} failed"
