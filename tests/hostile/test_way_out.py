@@ -246,6 +246,53 @@ def test_a_dispatch_at_offline_reaches_its_model_without_its_key_and_the_trail_n
     assert KEY not in environment  # and if it were there, the harvest would have refused it
 
 
+# As a package manager: what it fetches, it fetches by the proxy that its variables name.
+REACHES = """
+import http.client, os, sys
+port = int(sys.argv[1])
+
+def fetch(path, host="", tunnel=None):
+    try:
+        way = http.client.HTTPConnection(host, port, timeout=5)
+        if tunnel:
+            way = http.client.HTTPConnection(os.environ["HTTPS_PROXY"].removeprefix("http://"), timeout=5)
+            way.set_tunnel(tunnel, port)
+        way.request("GET", path)
+        way.getresponse().read()
+    except (OSError, KeyError) as error:
+        print(path, error)
+
+fetch("/direct", "127.0.0.1")
+fetch("/listed", tunnel="localhost")
+fetch("/other", tunnel="127.0.0.1")
+"""
+
+
+@linux_only
+@pytest.mark.demand("X6.b")
+@pytest.mark.parametrize(
+    ("level", "is_listed", "reached"),
+    [
+        ("offline", True, {"/listed"}),
+        ("worktree", True, {"/listed"}),
+        ("offline", False, set()),
+        ("worktree", False, {"/direct"}),  # the control: this is what a setup can do
+    ],
+)
+def test_a_setup_reaches_the_hosts_that_are_listed_and_nothing_else(
+    tmp_path: Path, server: Server, level: str, is_listed: bool, reached: set[str]
+) -> None:
+    if not holding(Level.OFFLINE).holds:
+        pytest.skip("not enforceable here: level offline")
+    hosts = [f"localhost:{server.port}"] if is_listed else []
+    commands = f'setup = "python3 reach.py {server.port}"\ntest = "{ECHO}"\nbuild = ""\nlint = ""\ntypecheck = ""'
+    run = f'sandbox = "{level}"\nsetup_hosts = {json.dumps(hosts)}\n[checks.python]\n{commands}'
+    made = make_project(tmp_path, files={"reach.py": REACHES, "requirements.txt": ""}, run=run)
+    done = made.command("check")
+    assert done.code == 0, done
+    assert {path for path, _ in server.seen} == reached
+
+
 def test_a_host_is_named_exactly_or_by_its_domain() -> None:
     assert is_allowed("api.model.test", 443, ["api.model.test"])
     assert is_allowed("API.Model.Test.", 443, ["*.model.test"])

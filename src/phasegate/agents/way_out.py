@@ -11,16 +11,15 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from phasegate.agents.program_launch import CERTIFICATES, PROXIES, ROUTES
+from phasegate.agents.program_launch import CERTIFICATES, ROUTES
 from phasegate.agents.secret_values import secrets_of
 from phasegate.cage.broker import Broker, Reached
-from phasegate.cage.request import WAY_OUT, Request
+from phasegate.cage.request import LEADING_OUT, WAY_OUT, Request
 from phasegate.rules.harnesses import HarnessRow
 from phasegate.rules.hosts import ANY
 
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+")
 _LEADS_SOMEWHERE = re.compile(r"URL|ENDPOINT|CONFIG_CONTENT", re.I)
-_AROUND = "127.0.0.1,localhost,::1"
 
 
 class Outward(NamedTuple):
@@ -49,8 +48,7 @@ def with_way_out(request: Request, outward: Outward, note: Callable[[Reached], N
     dummies = _dummies(env, _hidden(env, row, names, request.argv))
     swap = {**dummies, **{route: f"{WAY_OUT}/~{number}" for number, route in enumerate(routes)}}
     env = {name: _swapped(value, swap if name in leading else dummies) for name, value in env.items()}
-    proxies = {name: WAY_OUT for name in ROUTES if name.upper() in PROXIES[:3]}
-    env |= {**proxies, "NO_PROXY": _AROUND, "no_proxy": _AROUND, "NODE_USE_ENV_PROXY": "1"}
+    env |= LEADING_OUT
     hosts = outward.hosts if own_address else (*row.hosts, *outward.hosts)
     broker = Broker(hosts, routes, {dummy: real for real, dummy in dummies.items()}, note)
     argv = tuple(_swapped(word, swap) for word in request.argv)

@@ -72,6 +72,10 @@ def _at_most_ours(which: int, value: int) -> int:
 
 WAY_OUT_PORT = 3128
 WAY_OUT = f"http://127.0.0.1:{WAY_OUT_PORT}"  # inside of a network of its own
+_AROUND = "127.0.0.1,localhost,::1"
+_PROXIES = dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), WAY_OUT) | {"NO_PROXY": _AROUND}
+# What leads the programs of a job to its way out.
+LEADING_OUT = {**_PROXIES, **{name.lower(): value for name, value in _PROXIES.items()}, "NODE_USE_ENV_PROXY": "1"}
 
 
 class WayOut(Protocol):

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from phasegate.cage.broker import Broker
 from phasegate.cage.environment import scrubbed
 from phasegate.cage.job import Job, Stop
-from phasegate.cage.probe import choose
-from phasegate.cage.request import JobLimits, Level, Request
+from phasegate.cage.probe import bounds_hosts, choose
+from phasegate.cage.request import LEADING_OUT, JobLimits, Level, Request
 from phasegate.checks.plan import Access, Command, Ran
 from phasegate.checks.registry_access import NO_ACCESS, RegistryAccess, credentials_in, person_access, plain_access
+from phasegate.rules.hosts import ANY
+
+_MOST_NAMED = 5
 
 
 class CagedRunner:
@@ -26,13 +31,15 @@ class CagedRunner:
         stop: Stop | None = None,
         readable: tuple[Path, ...] = (),
         limits: JobLimits = JobLimits(),  # noqa: B008 - frozen
+        hosts: tuple[str, ...] = (),
     ) -> None:
         """`folder` is for their home and temporary files; `wanted` None takes the strongest level that holds.
 
-        `readable` is what the checkout borrows from elsewhere, such as the objects of its git directory.
+        `readable` is what the checkout borrows from elsewhere, such as the objects of its git directory. `hosts` are
+        all that a command which may use the network can reach; without any it is everything, and nothing at `offline`.
         """
         self._folder, self._tag, self._wanted, self._readable = folder, tag, wanted, readable
-        self._stop, self._limits = stop or Stop(), limits
+        self._stop, self._limits, self._hosts = stop or Stop(), limits, hosts
         self._runs = 0
 
     def __call__(self, command: Command, /) -> Ran:
@@ -54,19 +61,31 @@ class CagedRunner:
             stderr_log=command.log.with_suffix(".stderr") if command.log else None,
             secrets=credentials_in(access),
         )
+        broker = self._broker(command, request.level)
+        if broker is not None:
+            request = request._replace(env={**request.env, **LEADING_OUT}, way_out=broker)
         outcome = self._stop.run(Job(request))
         if command.log is not None:
             _put_together(command.log)
         return Ran(
             exit_status=outcome.exit_code,
             stdout=outcome.stdout.text,
-            stderr=outcome.stderr.text,
+            stderr=outcome.stderr.text + (_refusal(broker.refused) if broker is not None else ""),
             duration_s=outcome.duration_s,
             timed_out=outcome.timed_out,
             over=outcome.over,
             cut=outcome.stdout.cut or outcome.stderr.cut,
             ended_at_s=time.time(),
         )
+
+    def _broker(self, command: Command, level: Level) -> Broker | None:
+        is_bounded = bool(self._hosts) and ANY not in self._hosts
+        return Broker(self._hosts) if command.network and is_bounded and bounds_hosts(level, is_bounded) else None
+
+
+def _refusal(hosts: Sequence[str]) -> str:
+    names = ", ".join(hosts[:_MOST_NAMED])
+    return f"\nnot let through to {names}: if that is wanted, list it in `setup_hosts` of [run]\n" if names else ""
 
 
 def _access(wanted: Access) -> RegistryAccess:

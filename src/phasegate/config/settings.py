@@ -96,6 +96,7 @@ class Run(Settings, frozen=True):
     contest: tuple[str, ...] = ()  # the agents that each try a package: the best attempt is taken
     final_review: FinalReview = FinalReview.FULL
     sandbox: Sandbox = Sandbox.AUTO
+    setup_hosts: tuple[HostPattern, ...] = ()  # all that setups may reach; none: everything, and nothing at `offline`
     deliver_feature_folder: bool = True
     question_wait_s: Seconds = 300  # how long an agent waits for the answer to what it asks
     commit_hooks: CommitHooks = CommitHooks.SKIP

@@ -263,7 +263,8 @@ class Base:
 def runner_in(project: Project, folder: Path, kind: str, hear: Hear | None = None) -> Runner:
     """A build may ask git for its version: the clean checkout's git borrows the objects of the repository."""
     stores, tag = tuple(object_stores(project.repository)), f"{kind}-{project.clock.new_id()}"
-    run = CagedRunner(folder, tag, wanted_level(project), project.stop, stores, job_limits(project))
+    level, hosts = wanted_level(project), project.config.run.setup_hosts
+    run = CagedRunner(folder, tag, level, project.stop, stores, job_limits(project), hosts)
 
     def shown(command: Command, /) -> Ran:
         """Who watches sees what runs and for how long."""
