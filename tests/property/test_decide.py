@@ -275,7 +275,7 @@ class AnyFeature(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def anything_comes(self, data: st.DataObject) -> None:
-        self._take(data.draw(st.sampled_from(list(anything(self.world.feature)))))
+        self._take(data.draw(st.sampled_from(anything(self.world.feature))))
 
     @invariant()
     def something_is_decided(self) -> None:

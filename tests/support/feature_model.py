@@ -7,6 +7,7 @@ disagree about a gate, one of them is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -172,7 +173,10 @@ def is_earned(world: World, event: GateChecked) -> bool:
 
 
 def _without_texts(feature: Feature) -> Feature:
-    """Texts are cut, and rounds counted from a person's last answer: nothing is decided by the number itself."""
+    """Texts are cut, and rounds counted from a person's last answer: nothing is decided by the number itself.
+
+    What a package that is DONE waited for is forgotten too: it is over.
+    """
     own = feature.workflow
     workflow = msgspec.structs.replace(
         own, reason=own.reason and "reason", round=own.round - own.rounds_before, rounds_before=0, used=()
@@ -186,6 +190,7 @@ def _without_texts(feature: Feature) -> Feature:
         findings=feature.findings and "findings",
         remediation=feature.remediation and "remediation",
         attested=feature.attested and "attested",
+        needs={name: () if feature.packages[name] is State.DONE else of for name, of in feature.needs.items()},
         said="",
         said_at=0,
     )
@@ -221,7 +226,7 @@ def outcomes(feature: Feature) -> Iterator[Happened]:  # noqa: C901 - one case a
             case Step.REPORT:
                 yield Reported("c")
             case Step.GATE:
-                yield from gate_checks(feature)
+                yield from gate_checks(feature.phase.artifacts)
             case Step.RETRY:
                 yield Retried()
             case Step.ADVANCE:
@@ -242,8 +247,8 @@ def outcomes(feature: Feature) -> Iterator[Happened]:  # noqa: C901 - one case a
                 yield Resolved("how")
 
 
-def gate_checks(feature: Feature) -> Iterator[GateChecked]:
-    wanted = feature.phase.artifacts
+def gate_checks(wanted: tuple[str, ...]) -> Iterator[GateChecked]:
+    """Some, all or none of the wanted documents are there."""
     for size in range(len(wanted) + 1):
         yield from (GateChecked(found) for found in combinations(wanted, size))
     yield GateChecked(wanted, {"plan of tasks": True})
@@ -251,10 +256,14 @@ def gate_checks(feature: Feature) -> Iterator[GateChecked]:
     yield GateChecked(wanted, {"plan of tasks": False}, alike="a name")
 
 
-def _ends(feature: Feature) -> Iterator[End]:
-    """How a run can end. A pause at a provider's limit is taken once, in the smaller spaces: it adds nothing else."""
-    pauses = bool(feature.limits.retries) and not feature.pauses
+def _ends(pauses: bool) -> Iterator[End]:
+    """How a run can end."""
     return (end for end in End if end is not End.LIMITED or pauses)
+
+
+def _can_pause(feature: Feature) -> bool:
+    """A pause at a provider's limit is taken once, in the smaller spaces: it adds nothing else."""
+    return bool(feature.limits.retries) and not feature.pauses
 
 
 def _of_job(feature: Feature, step: Step) -> Iterator[Happened]:
@@ -262,7 +271,7 @@ def _of_job(feature: Feature, step: Step) -> Iterator[Happened]:
         yield JobStarted("job", ROLES[step], "actor")
         return
     job = feature.open_job.job
-    yield from (JobEnded(job, end, "why", last_seen=SEEN) for end in _ends(feature) if end is not End.DONE)
+    yield from (JobEnded(job, end, "why", last_seen=SEEN) for end in _ends(_can_pause(feature)) if end is not End.DONE)
     yield from (JobEnded(job, End.DONE, verdict=verdict, text="said") for verdict in (None, *Verdict))
 
 
@@ -275,13 +284,22 @@ def _of_packages(feature: Feature, startable: tuple[str, ...]) -> Iterator[Happe
             yield from (PackageEnded(name, end, "why") for end in (State.DONE, State.BLOCKED))
 
 
-def anything(feature: Feature) -> Iterator[Happened]:
+def anything(feature: Feature) -> tuple[Happened, ...]:
     """Every event of every kind, due or not: what comes late, twice, from elsewhere, or was forged."""
+    return _anything(feature.phase.artifacts, _can_pause(feature))
+
+
+@cache
+def _anything(wanted: tuple[str, ...], pauses: bool) -> tuple[Happened, ...]:
+    return tuple(_every_event(wanted, pauses))
+
+
+def _every_event(wanted: tuple[str, ...], pauses: bool) -> Iterator[Happened]:
     yield from ORDERS
-    yield from gate_checks(feature)
+    yield from gate_checks(wanted)
     yield from (JobStarted("other", role) for role in ("plan", "challenge", "review", "archive"))
     for job in ("job", "other", "foreign"):
-        yield from (JobEnded(job, end, "why", verdict=Verdict.PASS, last_seen=SEEN) for end in _ends(feature))
+        yield from (JobEnded(job, end, "why", verdict=Verdict.PASS, last_seen=SEEN) for end in _ends(pauses))
         yield JobEnded(job, End.LOST, "a loss of before they were counted")
         yield from (JobEnded(job, End.DONE, verdict=verdict) for verdict in (None, *Verdict))
     yield from (Written("c"), Written("c", ("planning.md",)), Strayed(("x",)), Reported("c"))
