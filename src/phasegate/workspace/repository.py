@@ -18,13 +18,15 @@ from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.files import git_exclude
 from phasegate.files.durable import make_folder, sync_folders, sync_tree
 from phasegate.git import GitFailed, Identity, Place, ask_as_the_person, git, git_program
-from phasegate.workspace.remembered import git_about
+from phasegate.workspace.remembered import Remembered, git_about
 
 NOBODY = Identity("Phasegate", "phasegate@localhost")
 # Bytes are stored and written as they are: this file wins over every `.gitattributes` of a tree.
 RAW_ATTRIBUTES = "* -text !eol -ident -filter !working-tree-encoding !crlf\n"
 _READ_AT_ONCE_BYTES = 512 * 1024**2
+_REMEMBERED_BYTES = 256 * 1024  # of one blob: manifests, ignore rules and documents are asked for again and again
 _LEFT_FOR_S = 24 * 3600
+_BLOBS: Remembered[tuple[Place, str], bytes] = Remembered(32 * 1024**2)
 
 
 class Repository(NamedTuple):
@@ -175,14 +177,15 @@ def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
 
 def read_blobs(place: Place, wanted: Iterable[str]) -> Mapping[str, bytes]:
     """The contents of blobs, by id. One that is missing, or is something else, is an error."""
-    ids = list(dict.fromkeys(wanted))
-    if not ids:
-        return {}
-    asked = "".join(f"{object_id}\n" for object_id in ids).encode()
+    known = {object_id: _BLOBS.get((place, object_id)) for object_id in wanted}
+    found = {object_id: content for object_id, content in known.items() if content is not None}
+    lacking = [object_id for object_id in known if object_id not in found]
+    if not lacking:
+        return found
+    asked = "".join(f"{object_id}\n" for object_id in lacking).encode()
     stream = git(place, "cat-file", "--batch", stdin=asked, output_limit=_READ_AT_ONCE_BYTES).stdout
-    found: dict[str, bytes] = {}
     at = 0
-    for object_id in ids:
+    for object_id in lacking:
         end = stream.index(b"\n", at)
         head = stream[at:end].decode().split()
         if len(head) != 3 or head[:2] != [object_id, "blob"]:
@@ -190,6 +193,8 @@ def read_blobs(place: Place, wanted: Iterable[str]) -> Mapping[str, bytes]:
         at = end + 1 + int(head[2])
         found[object_id] = stream[end + 1 : at]
         at += 1
+        if len(found[object_id]) <= _REMEMBERED_BYTES:
+            _BLOBS.keep((place, object_id), found[object_id], len(found[object_id]) + 200)
     return found
 
 
