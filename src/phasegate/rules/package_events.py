@@ -194,12 +194,6 @@ PackageHappened = (
 )
 
 
-def lost_too_often(losses: int, why: str) -> tuple[str, str]:
-    """Reason and remedy of a job that nobody sees the end of."""
-    reason = f"the agent's run was lost {losses} times; the last time: {why or 'the reason is unknown'}"
-    return reason, "see what ended it (memory, a kill, a crash): phasegate audit show; then let it be tried again"
-
-
 def failure_key(findings: str) -> str:
     """A name for what went wrong: the same for the same failure, however long it took and wherever it lay in memory."""
     lines = (_PASSING.sub("", line).strip() for line in findings.splitlines())

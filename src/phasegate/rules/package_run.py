@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from phasegate.rules import package_events as events
 from phasegate.rules.answer_words import TaskStatus, Verdict
-from phasegate.rules.package_events import first_line, lost_too_often
+from phasegate.rules.package_events import first_line
+from phasegate.rules.retry import given_up, run_again
 from phasegate.rules.work_package import State
 
 _THEN = "then fix the package, its plan or the check, or tell the agent more: resolve, and dispatch again"
@@ -242,23 +243,13 @@ def _after_job(run: Run, job: events.PackageJobStarted, ended: events.PackageJob
     owed = next((one for one in run.owed if one.agent_index == job.agent_index), None)
     if owed is None or run.step != job.role:
         return run
-    match ended.end:
-        case events.End.DONE:
-            return _delivered(run, owed, ended)
-        case events.End.LOST if not ended.last_seen:
-            return run
-        case events.End.LOST if owed.losses < run.limits.losses:
-            return _still_owed(run, replace(owed, losses=owed.losses + 1))
-        case events.End.LOST:
-            return _given_up(run, owed, *lost_too_often(owed.losses + 1, ended.reason))
-        case events.End.TRANSIENT if owed.retries < run.limits.retries:
-            return _still_owed(run, replace(owed, retries=owed.retries + 1, reason=ended.reason))
-        case events.End.LIMITED if owed.pauses < run.limits.pauses:
-            return _still_owed(run, replace(owed, pauses=owed.pauses + 1, reason=ended.reason))
-        case events.End.UNREADABLE if not owed.asked_again:
-            return _still_owed(run, replace(owed, asked_again=True, reason=ended.reason))
-        case _:
-            return _given_up(run, owed, ended.reason or f"the agent ended as {ended.end}", ended.remediation)
+    if ended.end is events.End.DONE:
+        return _delivered(run, owed, ended)
+    counted = run_again(ended, owed, run.limits)
+    if counted is None:
+        return _given_up(run, owed, *given_up(ended, owed))
+    reason = owed.reason if ended.end is events.End.LOST else ended.reason
+    return _still_owed(run, replace(owed, **counted, reason=reason))
 
 
 def _still_owed(run: Run, again: Owed) -> Run:

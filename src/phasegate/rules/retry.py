@@ -5,6 +5,15 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
+from phasegate.rules.package_events import End
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from phasegate.rules.feature_events import FeatureLimits, JobEnded
+    from phasegate.rules.feature_state import Feature
+    from phasegate.rules.package_events import PackageJobEnded, PackageLimits
+    from phasegate.rules.package_run import Owed
+
 READ_AT_MOST = 16_000
 TEMPORARY_FAILURE = 75  # EX_TEMPFAIL of sysexits.h: the program itself asks to be called again
 BASE_S, CAP_S = 2.0, 300.0
@@ -85,3 +94,34 @@ def back_off_s(attempt: int, chance: float, *, base_s: float = BASE_S, cap_s: fl
 def rest_s(limits_before: int) -> float:
     """Seconds to rest at a limit of a provider that does not say when it ends: longer each time in a row."""
     return min(LONGEST_REST_S, REST_S * 2.0 ** min(max(limits_before, 0), 30))
+
+
+def run_again(
+    ended: JobEnded | PackageJobEnded, tried: Feature | Owed, most: FeatureLimits | PackageLimits
+) -> dict[str, int | bool] | None:
+    """What is counted of a run that came to nothing and is made again; None where it is given up.
+
+    One rule for the agents of phases and of packages.
+    """
+    match ended.end:
+        case End.LOST if not ended.last_seen:
+            return {}
+        case End.LOST if tried.losses < most.losses:
+            return {"losses": tried.losses + 1}
+        case End.TRANSIENT if tried.retries < most.retries:
+            return {"retries": tried.retries + 1}
+        case End.LIMITED if tried.pauses < most.pauses:
+            return {"pauses": tried.pauses + 1}
+        case End.UNREADABLE if not tried.asked_again:
+            return {"asked_again": True}
+        case _:
+            return None
+
+
+def given_up(ended: JobEnded | PackageJobEnded, tried: Feature | Owed) -> tuple[str, str]:
+    """Reason and remedy where a run is not made again."""
+    if ended.end is not End.LOST:
+        return ended.reason or f"the agent ended as {ended.end}", ended.remediation
+    why = ended.reason or "the reason is unknown"
+    reason = f"the agent's run was lost {tried.losses + 1} times; the last time: {why}"
+    return reason, "see what ended it (memory, a kill, a crash): phasegate audit show; then let it be tried again"

@@ -28,8 +28,9 @@ from phasegate.rules.feature_state import (
 )
 from phasegate.rules.gate import Demands, GateEvidence, GateResult, judge_gate
 from phasegate.rules.lifecycle import Refusal, Stage, Workflow
-from phasegate.rules.package_events import End, first_line, lost_too_often
+from phasegate.rules.package_events import End, first_line
 from phasegate.rules.phase import Work
+from phasegate.rules.retry import given_up, run_again
 from phasegate.rules.work_package import State
 
 _ENDED = (State.DONE, State.BLOCKED)
@@ -81,23 +82,13 @@ def outcome(feature: Feature, event: events.Happened) -> Feature | None:  # noqa
 
 
 def _after_job(feature: Feature, ended: events.JobEnded, due: Step, commit: str) -> Feature:
-    match ended.end:
-        case End.DONE:
-            return _answered(fresh(feature), ended, due, commit)
-        case End.LOST if not ended.last_seen:
-            return feature
-        case End.LOST if feature.losses < feature.limits.losses:
-            return changed(feature, losses=feature.losses + 1)
-        case End.LOST:
-            return _stopped(feature, *lost_too_often(feature.losses + 1, ended.reason))
-        case End.TRANSIENT if feature.retries < feature.limits.retries:
-            return _noted(changed(feature, retries=feature.retries + 1), ended.reason)
-        case End.LIMITED if feature.pauses < feature.limits.pauses:
-            return _noted(changed(feature, pauses=feature.pauses + 1), ended.reason)
-        case End.UNREADABLE if not feature.asked_again:
-            return _noted(changed(feature, asked_again=True), ended.reason)
-        case _:
-            return _stopped(feature, ended.reason or f"the agent ended as {ended.end}", ended.remediation)
+    if ended.end is End.DONE:
+        return _answered(fresh(feature), ended, due, commit)
+    counted = run_again(ended, feature, feature.limits)
+    if counted is None:
+        return _stopped(feature, *given_up(ended, feature))
+    after = changed(feature, **counted)
+    return after if ended.end is End.LOST else _noted(after, ended.reason)
 
 
 def _answered(feature: Feature, ended: events.JobEnded, due: Step, commit: str) -> Feature:
