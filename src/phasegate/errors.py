@@ -40,6 +40,10 @@ class StateConflict(PhasegateError):
     exit_code = 4
 
 
+class InTheWay(StateConflict):
+    """A branch cannot move: a checkout of the person's stands on it, with work that would be lost."""
+
+
 class MovedOn(StateConflict):
     """Another process has taken a step of this feature in the meantime."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from phasegate.git import GitFailed
 from phasegate.workspace.checkout_lifecycle import Removed, open_feature, remove_checkout
-from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
+from phasegate.workspace.merge import AlreadyMerged, Prepared, prepare_merge
 from phasegate.workspace.move_log import Move
 from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import move_refs
@@ -23,6 +23,7 @@ from support.git_project import (
     SLUG,
     US,
     branch_of,
+    finish_merge,
     git,
     make_checkout,
     make_repository,
@@ -39,7 +40,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support.git_project import *
-from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
+from phasegate.workspace.merge import AlreadyMerged, Prepared, prepare_merge
 from phasegate.workspace.repository import open_repository
 from phasegate.workspace.checkout_lifecycle import remove_checkout
 repository = open_repository(Path({root!r}))

@@ -9,13 +9,14 @@ import pytest
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.checkout_lifecycle import Renewed, bring_up_to_date, remove_checkout, start_over
 from phasegate.workspace.export import export
-from phasegate.workspace.merge import AlreadyMerged, Prepared, finish_merge, prepare_merge
+from phasegate.workspace.merge import AlreadyMerged, Prepared, prepare_merge
 from phasegate.workspace.saved_work import save
 from support.git_project import (
     SLUG,
     TERMS,
     US,
     branch_of,
+    finish_merge,
     git,
     make_checkout,
     make_repository,

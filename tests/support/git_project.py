@@ -13,9 +13,12 @@ from phasegate.workspace.checkout import Assignment, Checkout
 from phasegate.workspace.checkout_lifecycle import open_feature, take_checkout
 from phasegate.workspace.checkout_making import Terms
 from phasegate.workspace.harvest import Harvest, harvest
+from phasegate.workspace.merge import AlreadyMerged, Prepared
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.refs import SAVED
-from phasegate.workspace.repository import Repository, open_repository, read_refs
+from phasegate.workspace.person_checkout import Obstacle
+from phasegate.workspace.refs import SAVED, RefMoved, advance_branch
+from phasegate.workspace.repository import Repository, is_ancestor, open_repository, read_refs
+from phasegate.workspace.repository_locks import repository_lock
 
 SLUG = "001-user-login"
 AGENT = Identity("scripted", "scripted@agents.invalid")
@@ -103,3 +106,13 @@ def branch_of(checkout: Checkout) -> str:
 def subjects(repository: Repository, revisions: str) -> list[str]:
     """The subjects of commits, oldest first."""
     return git(repository.root, "log", "--reverse", "--format=%s", revisions).splitlines()
+
+
+def finish_merge(repository: Repository, prepared: Prepared) -> AlreadyMerged | RefMoved | Obstacle:
+    """Put a prepared merge into force, as `ports.Refs` does, and say what came of it."""
+    with repository_lock(repository) as lock:
+        reason = f"merge into {prepared.target}"
+        stopped = advance_branch(repository, lock, prepared.target, prepared.expected, prepared.commit, reason)
+    if isinstance(stopped, RefMoved) and stopped.actual and is_ancestor(repository, prepared.commit, stopped.actual):
+        return AlreadyMerged(prepared.target, stopped.actual)
+    return AlreadyMerged(prepared.target, prepared.commit) if stopped is None else stopped

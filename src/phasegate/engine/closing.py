@@ -15,6 +15,7 @@ from phasegate.engine.project import Project
 from phasegate.engine.red_merge import send_back
 from phasegate.engine.validation import describe
 from phasegate.engine.workplace import review_room
+from phasegate.errors import InTheWay
 from phasegate.rules.feature_events import Completed, Merged, NotMerged, SentBack
 from phasegate.rules.feature_state import Feature
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
@@ -24,11 +25,9 @@ from phasegate.workspace.merge import (
     Conflict,
     Unsigned,
     commit_hooks,
-    finish_merge,
     prepare_merge,
     signed,
 )
-from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_refs
@@ -83,17 +82,13 @@ def _try_to_merge(
             f"your commits are to be signed (commit.gpgsign), and signing failed: {made_so.reason}", _UNSIGNED
         )
     made = made_so
-    finished = finish_merge(repository, made)
-    if isinstance(finished, AlreadyMerged):
-        notes.merged(made.commit, message)
-        return Merged(made.commit)
-    if isinstance(finished, Obstacle):
-        paths = f" ({', '.join(finished.paths)})" if finished.paths else ""
-        return NotMerged(
-            f"{base} is checked out in {finished.folder}: {finished.reason}{paths}",
-            "commit or stash what is there, then resolve: the merge is tried again",
-        )
-    return None
+    try:
+        if not project.refs.move(base, made.expected, made.commit):
+            return None
+    except InTheWay as error:
+        return NotMerged(str(error), "commit or stash what is there, then resolve: the merge is tried again")
+    notes.merged(made.commit, message)
+    return Merged(made.commit)
 
 
 def _by_hand(branch: Branch, base: str) -> str:

@@ -10,8 +10,7 @@ from phasegate.engine.validation import added_by
 from phasegate.errors import StateConflict
 from phasegate.rules.visible_text import visible
 from phasegate.workspace.commit_log import commits_between
-from phasegate.workspace.merge import AlreadyMerged, Conflict, finish_merge, prepare_merge
-from phasegate.workspace.person_checkout import Obstacle
+from phasegate.workspace.merge import AlreadyMerged, Conflict, prepare_merge
 
 _TRIES = 5
 
@@ -54,9 +53,6 @@ def _merge_in(branch: Branch, source: str) -> None:
             )
         if isinstance(made, AlreadyMerged):
             return
-        finished = finish_merge(project.repository, made)
-        if isinstance(finished, AlreadyMerged):
+        if project.refs.move(target, made.expected, made.commit):
             return
-        if isinstance(finished, Obstacle):
-            raise StateConflict(f"{target} cannot be moved: {finished.reason}", f"look into {finished.folder}")
     raise StateConflict(f"{target} keeps moving", "run again")

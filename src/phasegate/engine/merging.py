@@ -12,8 +12,7 @@ from phasegate.engine.workplace import Workplace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_words import note
 from phasegate.rules.package_events import PackageHappened, PackageMerged, PackageNotMerged
-from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, finish_merge, prepare_merge
-from phasegate.workspace.refs import RefMoved
+from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, prepare_merge
 
 MOST_TRIES = 20
 
@@ -55,12 +54,7 @@ def _try_to_merge(place: Workplace, notes: JobNotes) -> PackageMerged | PackageN
     made = prepare(place, notes)
     if not isinstance(made, Prepared):
         return made
-    finished = finish_merge(place.project.repository, made)
-    if isinstance(finished, AlreadyMerged):
-        notes.merged(finished.commit, _message(place))
-        return PackageMerged(finished.commit)
-    if isinstance(finished, RefMoved):
+    if not place.project.refs.move(made.target, made.expected, made.commit):
         return None
-    raise StateConflict(
-        f"{made.target} cannot be moved: {finished}", "commit or stash what is in the way, then dispatch"
-    )
+    notes.merged(made.commit, _message(place))
+    return PackageMerged(made.commit)

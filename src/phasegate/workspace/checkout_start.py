@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from phasegate.errors import StateConflict
+from phasegate.errors import InTheWay, StateConflict
 from phasegate.workspace.checkout import Assignment
 from phasegate.workspace.merge import merge_trees
 from phasegate.workspace.objects import Signature, write_merge
@@ -71,12 +71,13 @@ def _heads(repository: Repository, assignment: Assignment) -> tuple[dict[str, st
 
 
 def advance(repository: Repository, branch: str, old: str | None, new: str) -> bool:
-    """Move one of our own branches; False if somebody else did. A person's checkout in the way is an error."""
+    """Move a branch; False if somebody else did. A person's checkout in the way is an error."""
     if old == new:
         return True
     with repository_lock(repository) as lock:
         stopped = advance_branch(repository, lock, branch, old, new, f"move {branch}")
     if isinstance(stopped, Obstacle):
+        paths = f" ({', '.join(stopped.paths)})" if stopped.paths else ""
         where = f"{branch} is checked out in {stopped.folder}"
-        raise StateConflict(f"{where}: {stopped.reason} {', '.join(stopped.paths)}".strip(), "commit or stash there")
+        raise InTheWay(f"{where}: {stopped.reason}{paths}", "commit or stash what is there, then run again")
     return stopped is None

@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 from phasegate.git import git, run_as_the_person
 from phasegate.workspace.objects import Signature, write_merge
-from phasegate.workspace.person_checkout import Obstacle
-from phasegate.workspace.refs import BRANCHES, RefMoved, advance_branch, branch_is_gone
+from phasegate.workspace.refs import BRANCHES, branch_is_gone
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
-from phasegate.workspace.repository_locks import repository_lock
 
 
 class MergedTree(NamedTuple):
@@ -72,16 +70,6 @@ def prepare_merge(
         return Conflict(target, source, merged.conflicts)
     commit = write_merge(repository, merged.tree, (ours, theirs), signature, message)
     return Prepared(target, ours, theirs, commit, merged.tree)
-
-
-def finish_merge(repository: Repository, prepared: Prepared) -> AlreadyMerged | RefMoved | Obstacle:
-    """Put a prepared merge into force. A second time is no harm; if the target has moved, prepare again."""
-    with repository_lock(repository) as lock:
-        reason = f"merge into {prepared.target}"
-        stopped = advance_branch(repository, lock, prepared.target, prepared.expected, prepared.commit, reason)
-    if isinstance(stopped, RefMoved) and stopped.actual and is_ancestor(repository, prepared.commit, stopped.actual):
-        return AlreadyMerged(prepared.target, stopped.actual)
-    return AlreadyMerged(prepared.target, prepared.commit) if stopped is None else stopped
 
 
 def fork_point(repository: Repository, branch: str, commit: str) -> str:

@@ -20,7 +20,7 @@ from phasegate.workspace.checkout_lifecycle import (
     start_over,
     take_checkout,
 )
-from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, finish_merge, prepare_merge
+from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, prepare_merge
 from phasegate.workspace.repository import Repository, open_repository
 from support.git_project import (
     AGENT,
@@ -29,6 +29,7 @@ from support.git_project import (
     TERMS,
     US,
     branch_of,
+    finish_merge,
     git,
     make_checkout,
     make_repository,
