@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def test_a_work_package_is_implemented_committed_validated_reviewed_and_merged(
         REVIEW, Script((Write(FORM, TEXT), COMMIT, Say(result)), about="Implement work package WP01")
     ) as model:
         project = project_of(subject, tmp_path, model.url, monkeypatch)
-        done = project.command("dispatch", "WP01", timeout_s=400)
+        done = project.program("dispatch", "WP01", timeout_s=400)
     assert done.code == 0, done.stdout + done.stderr
     assert project.rows()["WP01"].state == State.DONE
     assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
@@ -61,7 +60,7 @@ def test_a_work_package_is_implemented_committed_validated_reviewed_and_merged(
     assert project.audit_problems() == []
     assert project.worktrees() == set()
     assert "WP01: Write the login form" in project.git("log", "--format=%s", f"main..{FEATURE}")
-    trails = trails_of([sys.executable, "-m", "phasegate"], project.root)
+    trails = trails_of(project.root)
     expect_stories(trails, project.root, "main", SLUG, FEATURE)
     actors = {entry["actor"] for entries in trails.values() for entry in entries}
     assert actors == {"phasegate", f"agent:{subject.kind.replace('_', '-')}"}
@@ -76,7 +75,7 @@ def test_a_refused_key_blocks_the_package_and_says_what_to_do(
 ) -> None:
     with Standin(Fail(401)) as model:
         project = project_of(subject, tmp_path, model.url, monkeypatch)
-        done = project.command("dispatch", "WP01", timeout_s=400)
+        done = project.program("dispatch", "WP01", timeout_s=400)
     row = project.rows()["WP01"]
     assert done.code == 1, done.stdout + done.stderr
     assert row.state == State.BLOCKED
@@ -91,7 +90,7 @@ def test_an_agent_that_says_it_is_done_and_did_nothing_is_not_believed(
 ) -> None:
     with Standin(REVIEW, Script((Say(result),), about="Implement work package WP01")) as model:
         project = project_of(subject, tmp_path, model.url, monkeypatch)
-        done = project.command("dispatch", "WP01", timeout_s=400)
+        done = project.program("dispatch", "WP01", timeout_s=400)
     assert done.code == 1, done.stdout + done.stderr
     assert project.rows()["WP01"].state == State.BLOCKED
     assert FORM not in project.files_of(FEATURE)
@@ -133,7 +132,7 @@ def test_a_contest_of_two_programs_takes_the_one_that_passes(
         others = "".join(f"[agents.{name}]\n{table}" for name, table in tables.items())
         roles = '[roles]\nimplement = "claude"\nreview = "codex"\n'
         project = make_project(tmp_path, agent=f"{others}{roles}", run='contest = ["claude", "codex"]')
-        done = project.command("dispatch", "WP01", timeout_s=400)
+        done = project.program("dispatch", "WP01", timeout_s=400)
     assert done.code == 0, done.stdout + done.stderr
     assert project.rows()["WP01"].state == State.DONE
     assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
@@ -183,7 +182,7 @@ def test_a_package_is_done_by_an_agent_that_only_the_registry_knows(
             monkeypatch.setenv(variable, value)
         agent = f'[agents.{name}]\nharness = "acp"\ntimeout_s = 200\n[roles]\nimplement = "{name}"\nreview = "{name}"\n'
         project = make_project(tmp_path, agent=agent, run="max_review_cycles = 1")
-        done = project.command("dispatch", "WP01", timeout_s=300)
+        done = project.program("dispatch", "WP01", timeout_s=300)
     assert done.code == 0, done.stdout + done.stderr
     assert project.rows()["WP01"].state == State.DONE
     assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()

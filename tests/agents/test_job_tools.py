@@ -70,7 +70,7 @@ def test_a_question_of_a_real_program_is_answered_on_the_board_and_used_in_its_w
         project = project_of(PROGRAMS[kind], tmp_path, model.url, monkeypatch)
         person = threading.Thread(target=lambda: answered.append(answer_on_the_board(project)))
         person.start()
-        done = project.command("dispatch", "WP01", timeout_s=300)
+        done = project.program("dispatch", "WP01", timeout_s=300)
         person.join()
     assert done.code == 0, done.stdout + done.stderr
     assert answered == [200]

@@ -81,7 +81,7 @@ def dispatched(
         lines += [f"command = {json.dumps(configured.command)}"] if configured.command else []
         documents = {"WP01": package(file_scope=["src/"])}
         project = make_project(folder, documents, harness="\n".join(lines), run=f"max_review_cycles = 1\n{run}")
-        return project, model, project.command("dispatch", "WP01", timeout_s=400)
+        return project, model, project.program("dispatch", "WP01", timeout_s=400)
 
 
 def check_offline(subject: Subject, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
         assert job.tokens > 0
         assert processes_tagged(job.id) == []
     assert verify(run.project.location).problems == ()
-    trails = trails_of(run.argv(), run.root)
+    trails = trails_of(run.root)
     expect_stories(trails, run.root, begun, SLUG)
     assert any(entry["source"] == "reported" and entry["action"] == "write_file" for entry in trails[jobs[4].id])
     assert "spent: " in run.run("status").stdout

@@ -150,7 +150,7 @@ def test_far_too_few_tests_is_a_finding_and_nothing_is_installed_by_the_name_of_
     }
     project = make_project(tmp_path, files=files)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # its runner is there, what is imported is not
-    done = project.command("check", "--json", env={"PIP_NO_INDEX": "1", "PATH": path})
+    done = project.program("check", "--json", env={"PIP_NO_INDEX": "1", "PATH": path})
     assert done.code == 1, done
     (found,) = [row for row in done.json["checks"] if row["name"] == "tests found"]
     assert found["outcome"] == "failed"

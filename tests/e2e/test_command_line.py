@@ -11,6 +11,7 @@ import pexpect
 import pytest
 
 from phasegate.doors.cli import COMMANDS
+from support import entry
 from support.git_project import make_repository
 
 GOOD = "---\nSUGGESTED NEXT STEPS:\n  [1] Go on\n  [2] Show workflow status\n---\n"
@@ -75,8 +76,8 @@ def test_a_malformed_state_is_silent_in_a_process_of_its_own(state: str, tmp_pat
 
 def test_every_command_has_help(tmp_path: Path) -> None:
     for name, (_, _, line) in COMMANDS.items():
-        shown = phasegate(name, "--help", cwd=tmp_path)
-        assert shown.returncode == 0, name
+        shown = entry.phasegate(name, "--help", cwd=tmp_path)
+        assert shown.code == 0, name
         assert shown.stdout.startswith(f"Usage: phasegate {name}")
         assert line.endswith(".")
 

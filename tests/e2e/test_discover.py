@@ -30,18 +30,18 @@ def test_what_holds_is_shown_and_written_and_what_fails_is_dropped(tmp_path: Pat
     assert "phasegate discover" in project.command("check").stdout  # nothing is known: it is pointed at
     before = (project.root / "phasegate.toml").read_text()
     env = {"PIP_INDEX_URL": "https://me:secret@127.0.0.1:9/simple"}
-    found = project.command("discover", "--json", env=env)
+    found = project.program("discover", "--json", env=env)
     assert found.code == 1, found  # nobody said yes
     assert (project.root / "phasegate.toml").read_text() == before
     assert [*found.json["kept"]] == ["setup", "test"], found.json
     assert "+[checks.project]" in found.json["diff"]
-    done = project.command("discover", "--yes", env=env)
+    done = project.program("discover", "--yes", env=env)
     assert done.code == 0, done
     assert "not kept: lint" in done.stdout
     assert '+test = "test -d made' in done.stdout
     assert not (project.root / "src/new.txt").exists()
     project.git("commit", "-qam", "Say how it is tested")
-    control = project.command("check", env=env)  # now it is the person's own command, and is given what it needs
+    control = project.program("check", env=env)  # now it is the person's own command, and is given what it needs
     assert control.code == 1, control
     (project.root / "notes.md").write_text("Another tree\n")
     project.git("commit", "-qam", "Another tree")

@@ -36,7 +36,7 @@ def test_a_dispatch_of_one_file_starts_few_processes(tmp_path: Path, monkeypatch
     (tmp_path / "counted/sitecustomize.py").write_text(COUNTED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "counted"))
     monkeypatch.setenv("STARTED", str(tmp_path / "started"))
-    done = project.command("dispatch", "WP01", "--json")
+    done = project.program("dispatch", "WP01", "--json")
     assert done.json["state"] == State.DONE, done.stderr
     started = (tmp_path / "started").read_text().split()
     git, others = started.count("git"), [name for name in started if name != "git"]

@@ -33,6 +33,7 @@ def check_all_at_once(project: DispatchProject, files: dict[str, str]) -> None:
     assert project.worktrees() == set()
     assert project.git("status", "--porcelain") == ""
     assert project.audit_problems() == []
+    project.git("fsck", "--strict")
 
 
 @pytest.mark.demand("D4.a", "D11.c", "W4.i", "W8.e")

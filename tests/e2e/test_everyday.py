@@ -121,8 +121,8 @@ def test_an_ascii_terminal_never_gets_a_traceback(tmp_path: Path) -> None:
     """What cannot be printed is in a description, a document and a reason; the run itself is made there too."""
     project = make_feature_project(tmp_path)
     why = "Grüße – 你好"
-    assert project.command("run", "quick", why, env=ASCII).code == 0
-    assert project.command("escalate", why, env=ASCII).code == 0
+    assert project.program("run", "quick", why, env=ASCII).code == 0
+    assert project.program("escalate", why, env=ASCII).code == 0
     commands = (
         "status",
         "status --all",
@@ -142,10 +142,10 @@ def test_an_ascii_terminal_never_gets_a_traceback(tmp_path: Path) -> None:
         "--help",
     )
     for command in commands:
-        done = project.command(*command.split(), env=ASCII)
+        done = project.program(*command.split(), env=ASCII)
         assert done.code in (0, 1, 2), (command, done)
         assert "Traceback" not in done.stderr, (command, done.stderr)
-    assert "Gr\\xfc\\xdfe" in project.command("status", env=ASCII).stdout
+    assert "Gr\\xfc\\xdfe" in project.program("status", env=ASCII).stdout
     assert why in project.command("status").stdout, "the control: what is recorded is whole"
 
 

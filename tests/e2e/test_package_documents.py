@@ -38,7 +38,8 @@ def showing(one: Turn) -> Turn:
 def test_a_package_written_by_hand_gets_the_sections_that_it_lacks_and_keeps_its_own_text(tmp_path: Path) -> None:
     by_hand = package() + "\n## Timeout Behavior\n\nMine: be quick.\n"
     files = {"check_sources.py": "import unittest\n", "requirements.txt": "click==8.1.7\n", "README.md": "A project\n"}
-    made = make_project(tmp_path, {"WP01": by_hand}, files={**files, "tool.py": "x = 1\n"}, agent="timeout_s = 1800")
+    settings = {"agent": "timeout_s = 1800", "run": '[checks.python]\nsetup = ""'}
+    made = make_project(tmp_path, {"WP01": by_hand}, files={**files, "tool.py": "x = 1\n"}, **settings)
     made.play(showing(implements("src/login.ts")), approves())
     made.command("dispatch", "WP01")
     given = (made.project.jobs / made.jobs()[0].id / "stdout.log").read_text(encoding="utf-8").partition("ENVELOPE")[0]

@@ -117,7 +117,7 @@ def test_a_person_with_settings_and_variables_of_their_own_gets_the_same_work(tm
     other = {"GIT_DIR": "/elsewhere", "GIT_INDEX_FILE": "/elsewhere", "GIT_OBJECT_DIRECTORY": "/elsewhere"}
     more = {"GIT_WORK_TREE": "/elsewhere", "GIT_NAMESPACE": "x", "GIT_EXTERNAL_DIFF": "false", "GIT_TRACE": "1"}
     fired.unlink(missing_ok=True)
-    done = project.command("dispatch", "WP01", env={**other, **more})
+    done = project.program("dispatch", "WP01", env={**other, **more})
     assert done.code == 0, done.stderr
     assert not fired.exists()
 
@@ -245,7 +245,7 @@ def test_a_repository_of_another_user_is_refused_with_what_to_do(tmp_path: Path)
     project = make_project(tmp_path)
     for path in (project.root, project.root / ".git"):
         os.chown(path, 12345, 12345)
-    done = project.command("check", env={"HOME": str(tmp_path)})
+    done = project.program("check", env={"HOME": str(tmp_path)})
     assert done.code == 2, done
     assert "it belongs to another user" in done.stderr
     assert f"safe.directory {project.root}" in done.stderr

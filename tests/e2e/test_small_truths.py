@@ -24,7 +24,7 @@ def test_the_fallback_of_a_template_is_seen_with_v_and_an_agent_of_ones_own_is_t
     tmp_path: Path,
 ) -> None:
     project = make_project(tmp_path)
-    told = project.command("-v", "template", "show", "GEMINI", "archive")
+    told = project.program("-v", "template", "show", "GEMINI", "archive")
     assert told.code == 0
     assert "no template GEMINI-archive.md" in told.stderr
     assert "BASE-archive.md is used instead" in told.stderr
@@ -104,7 +104,7 @@ def test_every_variable_is_on_its_page_and_an_unknown_one_is_told_with_the_neare
     assert "AGILEPLUS_AGENT_TIMEOUT" in found
     assert {one for one in found if one not in page} == set()
     project = make_project(tmp_path)
-    told = project.command("config", "show", env={"AGILEPLUS_AGENT_TIMEOUTS": "5"})
+    told = project.program("config", "show", env={"AGILEPLUS_AGENT_TIMEOUTS": "5"})
     assert told.code == 0
     assert "did you mean `AGILEPLUS_AGENT_TIMEOUT`?" in told.stderr
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from datetime import datetime
@@ -27,7 +26,7 @@ def test_the_trails_of_the_demo_tell_each_file_commit_and_test_run(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "demo/state"))
     first = subprocess.run(["git", "rev-list", "--max-parents=0", "main"], cwd=root, capture_output=True, text=True)
     (slug,) = (path.name for path in (root / ".phasegate/audit").iterdir())
-    trails = trails_of(PHASEGATE, root, dict(os.environ))
+    trails = trails_of(root)
     expect_stories(trails, root, first.stdout.strip(), slug)
     shown = subprocess.run([*PHASEGATE, "audit", "show"], cwd=root, capture_output=True, text=True).stdout
     assert len(shown.splitlines()) == len(trails)

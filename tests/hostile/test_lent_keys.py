@@ -94,7 +94,7 @@ echo "$LEAKED" >&2
 
 def test_the_control_another_value_gets_into_all_of_it(tmp_path: Path) -> None:
     made = project_with(tmp_path, "LEAKED_NOTE", IN_WORK, IN_WORDS)
-    done = made.command("dispatch", "WP01", env={"LEAKED_NOTE": NOTE})
+    done = made.program("dispatch", "WP01", env={"LEAKED_NOTE": NOTE})
     assert done.code == 0, done
     places = " ".join(found_in(made, done, NOTE))
     for place in ("git objects", "stdout.log", "stderr.log", "answer.txt", ".phasegate/papers/"):
@@ -105,7 +105,7 @@ def test_the_control_another_value_gets_into_all_of_it(tmp_path: Path) -> None:
 def test_work_that_holds_a_lent_key_is_refused_and_begins_again_without_it(tmp_path: Path) -> None:
     made = project_with(tmp_path, "LEAKED_KEY", IN_WORK, "echo draft > src/draft.ts")
     env = {"LEAKED_KEY": KEY}
-    refused = made.command("dispatch", "WP01", env=env)
+    refused = made.program("dispatch", "WP01", env=env)
     row = made.rows()["WP01"]
     assert (refused.code, row.state) == (1, "BLOCKED"), refused
     for place in ("src/file.ts", "src/login.ts", "the message or the author of commit", "the name of a file"):
@@ -116,7 +116,7 @@ def test_work_that_holds_a_lent_key_is_refused_and_begins_again_without_it(tmp_p
     assert "left out: it holds a key" in saved
     assert "draft" in saved
     made.scenario.write_text(made.scenario.read_text().replace(IN_WORK.replace("$LEAKED", "$LEAKED_KEY"), ""))
-    done = made.command("dispatch", "WP01", env=env)
+    done = made.program("dispatch", "WP01", env=env)
     assert done.code == 0, done
     assert not found_in(made, done, KEY)
     assert made.audit_problems() == []
@@ -125,7 +125,7 @@ def test_work_that_holds_a_lent_key_is_refused_and_begins_again_without_it(tmp_p
 @pytest.mark.demand("X6.a")
 def test_a_lent_key_in_output_answer_and_artifact_is_not_kept(tmp_path: Path) -> None:
     made = project_with(tmp_path, "LEAKED_KEY", "", IN_WORDS)
-    done = made.command("dispatch", "WP01", env={"LEAKED_KEY": KEY})
+    done = made.program("dispatch", "WP01", env={"LEAKED_KEY": KEY})
     assert done.code == 0, done
     assert not found_in(made, done, KEY)
     assert any(MARK in path.read_bytes() for path in made.project.jobs.rglob("stdout.log"))

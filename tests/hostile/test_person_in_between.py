@@ -43,7 +43,7 @@ def test_a_branch_that_goes_while_an_agent_works_is_kept_and_can_be_gone_on_with
     project = in_its_second_round(tmp_path)
     checkout = project.root / ".worktrees" / f"{SLUG}-WP01"
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(project.command, "dispatch", "WP01")
+        first = pool.submit(project.program, "dispatch", "WP01")
         assert eventually((checkout / "src/here").exists)
         held = project.git("rev-parse", branch)
         project.git(*order.format(branch).split())
@@ -97,7 +97,7 @@ def test_a_store_or_an_anchor_that_goes_in_the_middle_of_a_run_is_told_at_once(t
     project.play(turn("implement", waits, {"write": FORM, "content": "x\n"}, {"result": "success"}), approves())
     checkout = project.root / ".worktrees" / f"{SLUG}-WP01"
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(project.command, "dispatch", "WP01")
+        first = pool.submit(project.program, "dispatch", "WP01")
         assert eventually((checkout / "src/here").exists)
         subprocess.run(["/bin/sh", "-c", order], cwd=project.root, check=True)
         (checkout / "src/go").touch()

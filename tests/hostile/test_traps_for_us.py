@@ -405,7 +405,7 @@ def test_a_program_of_the_repository_is_never_taken_for_the_sandbox(tmp_path: Pa
     subprocess.run(["sh", "-c", "bwrap"], cwd=project.root, env={**os.environ, **env}, check=True)
     assert ran.exists()
     ran.unlink()
-    done = project.command("dispatch", "WP01", env=env)
+    done = project.program("dispatch", "WP01", env=env)
     assert done.code == 0, done.stderr
     assert not ran.exists()
 
@@ -516,7 +516,7 @@ def test_a_program_of_the_repository_is_never_taken_for_git(tmp_path: Path) -> N
     subprocess.run(["sh", "-c", "git"], cwd=project.root, env={**os.environ, **env}, check=True)
     assert ran.exists()
     ran.unlink()
-    done = project.command("prompt", "show", "--phase", "plan", "--agent", "claude", "Add login", env=env)
+    done = project.program("prompt", "show", "--phase", "plan", "--agent", "claude", "Add login", env=env)
     assert done.code == 0, done.stderr
     assert "check_sources.py" in done.stdout
     assert not ran.exists()

@@ -232,7 +232,7 @@ def test_a_dispatch_at_offline_reaches_its_model_without_its_key_and_the_trail_n
         run='sandbox = "offline"',
     )
     env = {"MODEL_API_KEY": KEY, "MODEL_BASE_URL": f"http://127.0.0.1:{server.port}"}
-    done = made.command("dispatch", "WP01", env=env)
+    done = made.program("dispatch", "WP01", env=env)
     assert done.code == 0, done
     assert ("/v1/x", KEY) in server.seen
     job = made.jobs()[0].id

@@ -19,6 +19,8 @@ from phasegate.engine.project import Project, open_project, opened_store
 from phasegate.record.audit import verify
 from phasegate.record.reader import read_store
 from phasegate.record.rows import Job, Package
+from support.entry import Done as Done
+from support.entry import phasegate
 from support.git_project import git, make_repository, saved_work
 
 SLUG = "001-user-login"
@@ -80,18 +82,6 @@ def package(
     return f"---\n{lines}\n---\n# Task: {name}\n\n## Mission\nDo it.\n"
 
 
-class Done(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout)
-
-
 class DispatchProject(NamedTuple):
     """A repository with a loaded plan. The scenario lies beside it: the person's checkout stays clean."""
 
@@ -115,8 +105,12 @@ class DispatchProject(NamedTuple):
         assert isinstance(report, PackageReport)
         return report
 
-    def command(self, *arguments: str, timeout_s: float = 120, env: Mapping[str, str] | None = None) -> Done:
-        """Run the program as a person does, with these variables besides their own."""
+    def command(self, *arguments: str) -> Done:
+        """What the program's entry does with these words, in this process."""
+        return phasegate(*arguments, cwd=self.root)
+
+    def program(self, *arguments: str, timeout_s: float = 120, env: Mapping[str, str] | None = None) -> Done:
+        """The program as a person runs it, with these variables besides their own: where the process is the claim."""
         argv, variables = [sys.executable, "-m", "phasegate", *arguments], {**os.environ, **(env or {})}
         done = subprocess.run(argv, cwd=self.root, capture_output=True, text=True, timeout=timeout_s, env=variables)
         return Done(done.returncode, done.stdout, done.stderr)

@@ -1,17 +1,30 @@
-"""The program's one entry, called in this process: for tables of many calls, where a process each is no claim."""
+"""The program's one entry, called in this process: where a process of its own is no part of the claim."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import io
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 from unittest import mock
 
 from phasegate.__main__ import main
-from support.dispatch_project import Done
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
 
 
 def phasegate(*arguments: str, cwd: Path) -> Done:
@@ -19,9 +32,10 @@ def phasegate(*arguments: str, cwd: Path) -> Done:
     raw, raw_err = io.BytesIO(), io.BytesIO()
     out, err = (io.TextIOWrapper(stream, encoding="utf-8", newline="") for stream in (raw, raw_err))
     argv = mock.patch.object(sys, "argv", ["phasegate", *arguments])
+    nothing = mock.patch.object(sys, "stdin", io.StringIO())
     # Where another test loaded Temporal's client, the entry would leave this process at once.
     stays = mock.patch.object(os, "_exit") if "temporalio" in sys.modules else contextlib.nullcontext()
-    with argv, stays, contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with argv, nothing, stays, contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main()
     gc.unfreeze()  # a quick answer leaves the collector off, since its process ends
     gc.enable()

@@ -29,7 +29,8 @@ from phasegate.rules.feature_events import Happened
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.phase import Work, phase_of, required_artifacts
 from phasegate.rules.workflow import WORKFLOWS
-from support.dispatch_project import Done, Step, Turn, turn
+from support.dispatch_project import Step, Turn, turn
+from support.entry import Done, phasegate
 from support.git_project import git, make_repository, saved_work
 
 DESCRIPTION = "Say bye to people"
@@ -183,8 +184,12 @@ class FeatureProject(NamedTuple):
             code = run_command([*arguments])
         return Done(code, out.getvalue(), err.getvalue())
 
-    def command(self, *arguments: str, env: Mapping[str, str] | None = None) -> Done:
-        """The program as a person runs it."""
+    def command(self, *arguments: str) -> Done:
+        """What the program's entry does with these words, in this process."""
+        return phasegate(*arguments, cwd=self.root)
+
+    def program(self, *arguments: str, env: Mapping[str, str] | None = None) -> Done:
+        """The program as a person runs it, with these variables besides their own: where the process is the claim."""
         argv = [sys.executable, "-m", "phasegate", *arguments]
         environment = {**os.environ, **(env or {})}
         done = subprocess.run(argv, cwd=self.root, capture_output=True, text=True, timeout=300, env=environment)

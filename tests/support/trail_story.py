@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import subprocess
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ from typing import Any
 from phasegate.engine.project import open_project
 from phasegate.engine.run_log import read_timed
 from phasegate.record.reader import read_store
+from support.entry import phasegate
 
 Entry = dict[str, Any]
 OURS = re.compile(r"kitty-specs/[^/]+/(?:IMPLEMENTATION\.md|REVIEW-\w+\.md|tasks/.*|package-reviews/.*|tasks\.md)")
@@ -23,12 +23,13 @@ def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout
 
 
-def trails_of(command: list[str], root: Path, env: dict[str, str] | None = None) -> dict[str, list[Entry]]:
+def trails_of(root: Path) -> dict[str, list[Entry]]:
     """Every trail, by job, as the command line shows it."""
 
     def ask(*arguments: str) -> Any:
-        ran = subprocess.run([*command, *arguments], cwd=root, env=env, capture_output=True, text=True, check=True)
-        return json.loads(ran.stdout)
+        ran = phasegate(*arguments, cwd=root)
+        assert ran.code == 0, ran
+        return ran.json
 
     listed = ask("audit", "show", "--json")["trails"]
     return {one["job"]: ask("audit", "show", "--job", one["job"], "--json")["entries"] for one in listed}
