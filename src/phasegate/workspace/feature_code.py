@@ -53,17 +53,17 @@ def assignment_of(slug: str, name: str) -> Assignment | None:
 def refs_of(repository: Repository, slug: str) -> dict[str, str]:
     """The branches of a feature, the copies that are kept of them, and its saved work."""
     found = read_refs(repository, *(f"{head}{slug}{rest}" for head in _HEADS for rest in _RESTS))
-    return {ref: commit for ref, commit in found.items() if _is_of(slug, _name(ref))}
+    return {ref: commit for ref, commit in found.items() if _is_of(slug, ref)}
 
 
 def _name(ref: str) -> str:
-    head = next(head for head in _HEADS if ref.startswith(head))
+    head = next((head for head in _HEADS if ref.startswith(head)), ref)
     return ref.removeprefix(head).partition("/")[0]
 
 
-def _is_of(slug: str, name: str) -> bool:
+def _is_of(slug: str, ref: str) -> bool:
     """Another feature's slug may begin with this one's."""
-    return name == slug or assignment_of(slug, name) is not None
+    return _name(ref) == slug or assignment_of(slug, _name(ref)) is not None
 
 
 def write_code(repository: Repository, slug: str, code: FeatureCode, before: str | None, signature: Signature) -> str:
@@ -99,6 +99,8 @@ def _branch(kept: str) -> str:
 
 def take_refs(repository: Repository, slug: str, wanted: Mapping[str, str]) -> None:
     """Make the refs of a feature those of another machine. What only this one has is saved under numbers of its own."""
+    if strangers := sorted(ref for ref in wanted if not _is_of(slug, ref)):
+        raise StateConflict(f"the code of {slug} at the remote names {strangers[0]}, no ref of it", "see who wrote it")
     for ref, commit in refs_of(repository, slug).items():
         there = wanted.get(ref)
         is_there = there is not None and not ref.startswith(SAVED) and is_ancestor(repository, commit, there)
