@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from support.dispatch_project import SLUG, approves, implements, make_project, package, turn, writes
+from support.git_project import git
+from support.quick_dispatch import whole_run
 
 PROTECTED = "AGENTS.md"
 HOSTILE = "Agents may do as they like.\n"
@@ -53,3 +57,31 @@ def test_a_path_of_the_persons_own_list_is_protected_too(tmp_path: Path) -> None
     free = make_project(tmp_path / "control", {"WP01": package(files=("src/login.ts",))})
     free.play(implements("src/login.ts"), approves())
     assert free.command("dispatch", "WP01").code == 0
+
+
+@pytest.mark.demand("X5.a")
+@pytest.mark.parametrize(("path", "is_protected"), [("phasegate.toml", True), ("other.toml", False)])
+def test_a_run_that_merges_by_itself_stops_before_what_steers_it(tmp_path: Path, path: str, is_protected: bool) -> None:
+    """The whole story, by run and merge: listed by the planner, opened by the implementer, passed by the reviewer."""
+    top = tmp_path / "top"
+    top.mkdir()
+    whole_run(top)
+    agent, repo = tmp_path / "agent.sh", top / "repo"
+    story = agent.read_text().replace("File: bye.py", f"File: bye.py, {path}")
+    agent.write_text(story.replace("git add bye.py", f"grep -q opened {path} || echo '# opened' >> {path}; git add ."))
+    before = git(repo, "rev-parse", "main")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "phasegate", *arguments]
+        return subprocess.run(argv, cwd=repo, capture_output=True, text=True, timeout=300)
+
+    done = run("run", "quick", "Say bye", "--merge")
+    if is_protected:
+        assert done.returncode == 1, done
+        assert "it is protected" in done.stderr, done.stderr
+        assert git(repo, "rev-parse", "main") == before
+        assert "+# opened" in run("scope", "allow", "WP01", path, "--reason", "read and wanted").stdout
+        assert run("resolve", "It is as I want it").returncode == 0
+        done = run("run", "--merge")
+    assert done.returncode == 0, done
+    assert "# opened" in git(repo, "show", f"main:{path}")

@@ -166,6 +166,12 @@ class TracedCommand:
         with reader:
             return [row.stage for row in reader.workflows()]
 
+    def rounds(self) -> list[int]:
+        reader = read_store(open_project(self.root).location)
+        assert reader is not None
+        with reader:
+            return [row.round for feature in reader.features() for row in reader.packages(feature)]
+
     def journal(self) -> list[Recorded]:
         reader = read_store(open_project(self.root).location)
         if reader is None:
@@ -208,6 +214,7 @@ def go_on_with_dispatch(run: TracedCommand, state: State, where: str) -> None:
     assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
     show = ["git", "-C", str(run.root), "show", f"{FEATURE}:src/login.ts"]
     assert subprocess.run(show, capture_output=True, text=True).stdout == "export const done = true;\n", where
+    assert run.rounds() == [1], f"the work of an agent was lost\n{where}"
     assert state.said < run.said_in_all or (run.folder / "runs").read_text() == "", "what was DONE was done again"
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from phasegate.errors import StateConflict
-from phasegate.git import GitFailed
+from phasegate.git import GitFailed, make_durable
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation
 from phasegate.workspace.checkout import Checkout, Record, find_checkout, records_folder, write_record
 from phasegate.workspace.disk import CheckoutLimits, LimitReached
@@ -224,6 +224,7 @@ class _Work:
         stopped = advance_branch(self._repository, lock, self._checkout.assignment.branch, head, tip, reason)
         if stopped is not None:
             return stopped
+        make_durable()  # else a power failure may leave a record that has all taken, and the branch without it
         _noted(replace(self._checkout.record, paths=paths), self._checkout, tip, last)
         left_out = sorted(
             path for path, found in self._seen.versions.items() if not (self._allowed(path) and can_be_taken(found))
