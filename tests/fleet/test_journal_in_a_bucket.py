@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event as Pause
 from threading import Thread
 from time import monotonic
 from uuid import uuid4
@@ -22,9 +23,10 @@ from phasegate.engine.driver import Wishes, drive, drive_with
 from phasegate.engine.ports import RunRecord
 from phasegate.engine.project import open_project, opened_store
 from phasegate.errors import MovedOn, StateConflict, TryLater
+from phasegate.record import bucket_trails
 from phasegate.record.bucket import Bucket, PatientBucket
 from phasegate.record.bucket_record import BucketRecord, journal_log
-from phasegate.record.bucket_trails import BucketPapers, BucketTrails
+from phasegate.record.bucket_trails import BucketPapers, BucketTrails, live_chunks
 from phasegate.record.location import Location, prepare_folder
 from phasegate.record.remote_audit import verify_copy
 from phasegate.record.rows import Event as Recordable
@@ -63,6 +65,35 @@ def notes(record: BucketRecord) -> list[str]:
 def record(s3: S3Server, prefix: str) -> Iterator[RunRecord]:
     with open_bucket_record(s3.patient_bucket(prefix)) as found:
         yield found
+
+
+@pytest.mark.demand("X8.k")
+def test_an_open_trail_is_in_the_bucket_in_bounded_chunks_and_an_outage_makes_them_late_only(
+    tmp_path: Path, s3: S3Server, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_trails, "CHUNK_EVERY_S", 0.2)
+    here, is_away, pause = make_repository(tmp_path / "here"), [True], Pause()
+    prepare_folder(here)
+    fault: Callable[[Request], str] = lambda request: "away" if is_away[0] and "/trails/" in request.path else ""  # noqa: E731
+    with FaultyProxy(s3.port, fault) as proxy:
+        bucket = s3.patient_bucket(prefix, proxy.endpoint)
+        with BucketTrails.in_bucket(bucket, here, here.state_home, "writer-1") as trails:
+            trails.open(FEATURE, "job-a")
+            for number in range(400):
+                trails.write("job-a", TS, wrote(f"src/{'long/' * 60}{number}.py", 1))
+            while not proxy.count("away"):
+                pause.wait(0.05)
+            assert not [*live_chunks(s3.bucket(prefix), "job-a")], "nobody waited for the bucket"
+            is_away[0] = False
+            whole = trails._open["job-a"].content
+            while len(b"".join(live_chunks(s3.bucket(prefix), "job-a"))) < len(whole):
+                pause.wait(0.05)
+            chunks = [*live_chunks(s3.bucket(prefix), "job-a")]
+            assert b"".join(chunks) == whole
+            assert 1 < len(chunks) <= len(whole) // 30_000
+            assert max(map(len, chunks)) <= bucket_trails.CHUNK_BYTES
+            trails.close("job-a")
+            trails.forget("job-a")
 
 
 @pytest.mark.demand("X8.f")

@@ -68,6 +68,8 @@ def test_status_show_and_audit_tell_of_a_fleet_from_a_machine_that_is_no_part_of
     package = other.phasegate("show", "WP01", "--fleet")
     assert "DONE" in package.stdout, package.stderr
     assert "You are the reviewer" in other.phasegate("show", "WP01", "--fleet", "--prompt").stdout
+    followed = other.phasegate("show", "WP01", "--log", "--follow", "--fleet")
+    assert (followed.returncode, "answer" in followed.stdout) == (0, True), followed.stderr
     trails = json.loads(other.phasegate("audit", "show", "--fleet", "--json").stdout)["trails"]
     started = {json.loads(one.payload)["id"] for one in fleet.events() if one.kind == "job.started"}
     assert {trail["job"] for trail in trails} == started != set()

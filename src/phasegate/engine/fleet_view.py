@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -22,7 +22,9 @@ from phasegate.engine.storage import LONGEST_END_S, address_of, fleet_copy, flee
 from phasegate.engine.views import SIGNS, FleetSign, FleetSigns
 from phasegate.errors import PhasegateError
 from phasegate.files.durable import replace_file
-from phasegate.record.bucket_trails import bring_trails
+from phasegate.record.bucket_trails import bring_trails, live_chunks
+from phasegate.record.copying import trail_name
+from phasegate.record.trail_reader import Fields, read_entry
 from phasegate.rules.board import ENDED
 
 LOOK_EVERY_S = 2.0
@@ -43,6 +45,28 @@ def up_to_date(folder: Path, *, trails: bool = False) -> Path:
             recorded[slug] = max(recorded[slug], *(one.ts for one in record.events_before(LAST, 1, slug)))
     replace_file(location.folder / SIGNS, json.dumps(_signs(project, recorded)).encode())
     return location.folder
+
+
+def followed_trail(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[Fields]:
+    """The entries of a job's trail as they come into the bucket, until the job has ended or `wait` says no."""
+    return map(read_entry, _lines(copy, job, wait))
+
+
+def _lines(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[bytes]:
+    project = open_project(copy)
+    bucket, chunks, lines = open_bucket(project.config.storage, os.environ, LONGEST_END_S), 0, 0
+    with fleet_record(project, LONGEST_END_S) as record:
+        while True:
+            row = record.job(job)  # asked first: what follows is all of it
+            for data in live_chunks(bucket, job, chunks):
+                chunks += 1
+                for line in data.splitlines():
+                    lines += 1
+                    yield line
+            if row is None or row.ended or not wait():
+                break
+        whole = bucket.get(trail_name(row.feature, job)) if row and record.seal(job) else None
+        yield from whole.data.splitlines()[lines:] if whole else ()
 
 
 @contextmanager

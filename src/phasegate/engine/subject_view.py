@@ -135,10 +135,15 @@ def followed_log(project: Project, subject: Subject, wait: Wait) -> Iterator[str
     return log_lines(project, subject.job or _newest(project, subject), wait)
 
 
-def _newest(project: Project, subject: Subject) -> JobView:
-    if not subject.jobs:
+def newest_job(subject: Subject) -> str:
+    """The job that a subject is, or the newest for it."""
+    if subject.job is None and not subject.jobs:
         raise ConfigError(f"no agent has worked on {subject.name} yet", "phasegate status")
-    return job_view(project.location, subject.jobs[-1].id, subject.feature)
+    return subject.job.job if subject.job else subject.jobs[-1].id
+
+
+def _newest(project: Project, subject: Subject) -> JobView:
+    return job_view(project.location, newest_job(subject), subject.feature)
 
 
 def _kept_text(project: Project, view: JobView, kind: PartKind) -> str:

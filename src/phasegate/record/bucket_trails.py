@@ -1,13 +1,24 @@
-"""Trails and papers in a bucket, for machines that share no disk."""
+"""Trails and papers in a bucket, for machines that share no disk.
+
+    audit/{feature}/{job}.jsonl     a trail that was closed, whole
+    trails/{job}/{number}           what was written to one that is open: lines, made once; for those who watch
+
+Nobody waits for the chunks, and nothing is decided by them: while the bucket is away they are late.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from hashlib import sha256
+from itertools import chain, count
 from pathlib import Path
-from typing import Self
+from threading import Event, Thread
+from typing import NamedTuple, Self
 
-from phasegate.errors import StateConflict
+from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.files.durable import make_folder, replace_file
 from phasegate.record.bucket import Bucket, put_grown
 from phasegate.record.copying import PAPERS, trail_name
@@ -19,8 +30,17 @@ from phasegate.record.trail_log import OpenTrail, TrailLog
 from phasegate.record.trails import Trails
 from phasegate.rules.artifact_path import require_slug
 
+CHUNK_EVERY_S, CHUNK_BYTES = 10.0, 64_000
 PROMPT = "prompt.xml"  # in the folder of a job
 _AT_ONCE = 16
+
+
+class LiveChunk(NamedTuple):
+    """How far the chunks of an open trail go: the number of the next, and the lines that it begins and ends with."""
+
+    number: int = 1
+    begin: int = 0
+    end: int = 0  # behind `begin` while one is on its way: it is tried again with the same bytes
 
 
 class BucketTrails(Trails):
@@ -29,12 +49,54 @@ class BucketTrails(Trails):
     def __init__(self, bucket: Bucket, location: Location, log: TrailLog, trails: dict[str, OpenTrail]) -> None:
         super().__init__(location, log, trails)
         self._bucket = bucket
+        self._live: dict[str, LiveChunk] = {}
+        self._unsent, self._full, self._ended = 0, Event(), Event()
+        self._sender = Thread(target=self._send_until_ended, name="live chunks", daemon=True)
 
     @classmethod
     def in_bucket(cls, bucket: Bucket, location: Location, outside: Path, writer_id: str) -> Self:
         """A writer with a log of its own in `outside`, a folder that no agent can write."""
         make_folder(outside)
         return cls(bucket, location, TrailLog.create(outside, require_slug(writer_id, "writer id")), {})
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._full.set()
+        if self._sender.ident:
+            self._sender.join()
+        super().__exit__(*error)
+
+    def open(self, feature: str, job: str) -> None:
+        super().open(feature, job)
+        self._live[job] = LiveChunk()
+        if not self._sender.ident:
+            self._sender.start()
+
+    def _write_out(self, waiting: list[tuple[OpenTrail, list[bytes]]]) -> None:
+        super()._write_out(waiting)
+        self._unsent += sum(len(line) for _, lines in waiting for line in lines)
+        if self._unsent >= CHUNK_BYTES:
+            self._full.set()
+
+    def _send_until_ended(self) -> None:
+        while True:
+            self._full.wait(CHUNK_EVERY_S)
+            if self._ended.is_set():
+                return
+            self._full.clear()
+            self._unsent = 0
+            for job in [*self._live]:
+                with suppress(EnvironmentUnavailable):  # the next look tries again
+                    self._send(job)
+
+    def _send(self, job: str) -> None:
+        """Put what is new of an open trail into the bucket, a chunk at a time."""
+        while (trail := self._open.get(job)) and (at := self._live.get(job)) and at.begin < len(trail.lines):
+            end = at.end if at.end > at.begin else _chunk_end(trail.lines, at.begin)
+            self._live[job] = at._replace(end=end)
+            data = b"".join(trail.lines[at.begin : end])
+            Bucket.create(self._bucket, chunk_name(job, at.number), data)  # once: who waits here is late for others
+            self._live[job] = LiveChunk(at.number + 1, end, end)
 
     def open_again(self, seal: Seal) -> OpenTrail:
         """Go on with a trail that was closed, here or on another machine."""
@@ -45,34 +107,62 @@ class BucketTrails(Trails):
 
     def close(self, job: str) -> Seal:
         """The trail is in the bucket before its seal can be in the journal."""
+        self._live.pop(job, None)
         seal, content = super().close(job), self._open[job].content
         if not put_grown(self._bucket, trail_name(seal.feature, job), content):
             raise StateConflict(f"{self._bucket.address} holds another trail of job {job}", "nothing was changed there")
         return seal
 
 
+def _chunk_end(lines: list[bytes], begin: int) -> int:
+    size, end = 0, begin
+    while end < len(lines) and (end == begin or size + len(lines[end]) <= CHUNK_BYTES):
+        size, end = size + len(lines[end]), end + 1
+    return end
+
+
+def chunk_name(job: str, number: int) -> str:
+    return f"trails/{require_slug(job, 'job id')}/{number:06}"
+
+
+def live_chunks(bucket: Bucket, job: str, after: int = 0) -> Iterator[bytes]:
+    """What is in the bucket of a trail that is open, behind so many chunks."""
+    for number in count(after + 1):
+        found = bucket.get(chunk_name(job, number))
+        if found is None:
+            return
+        yield found.data
+
+
 def bring_trails(bucket: Bucket, copy: Location, reader: Reader) -> None:
     """Put the trails and prompts of a fleet's jobs where those of a repository lie. What is there is not asked for."""
     for folder in (copy.trails, copy.jobs):
         make_folder(folder)
-
-    def bring(seal: Seal) -> None:
-        if len(read_trail(trail_path(copy, seal.feature, seal.job))) < seal.bytes:
-            found = bucket.get(trail_name(seal.feature, seal.job))
-            if found is not None:
-                export_trail(copy, seal.feature, seal.job, found.data)
-
-    def bring_prompt(job: Job) -> None:
-        path = copy.jobs / require_slug(job.id, "job id") / PROMPT
-        if job.prompt_hash and not path.is_file():
-            found = bucket.get(f"{PAPERS}/{job.prompt_hash}")
-            if found is not None:
-                make_folder(path.parent)
-                replace_file(path, found.data)
-
+    unsealed = [job for job in reader.at_work() if reader.seal(job.id) is None]
+    wanted = (_bring_sealed, reader.seals()), (_bring_live, unsealed), (_bring_prompt, reader.all_rows(Job))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for _ in (*threads.map(bring, reader.seals()), *threads.map(bring_prompt, reader.all_rows(Job))):
+        for _ in chain(*(threads.map(partial(bring, bucket, copy), rows) for bring, rows in wanted)):
             pass  # what went wrong in one is raised here
+
+
+def _bring_sealed(bucket: Bucket, copy: Location, seal: Seal) -> None:
+    if len(read_trail(trail_path(copy, seal.feature, seal.job))) < seal.bytes:
+        found = bucket.get(trail_name(seal.feature, seal.job))
+        if found is not None:
+            export_trail(copy, seal.feature, seal.job, found.data)
+
+
+def _bring_live(bucket: Bucket, copy: Location, job: Job) -> None:
+    export_trail(copy, job.feature, job.id, b"".join(live_chunks(bucket, job.id)))
+
+
+def _bring_prompt(bucket: Bucket, copy: Location, job: Job) -> None:
+    path = copy.jobs / require_slug(job.id, "job id") / PROMPT
+    if job.prompt_hash and not path.is_file():
+        found = bucket.get(f"{PAPERS}/{job.prompt_hash}")
+        if found is not None:
+            make_folder(path.parent)
+            replace_file(path, found.data)
 
 
 class BucketPapers:

@@ -89,10 +89,11 @@ def _from_store(location: Location, ask: Callable[[Reader], list[T]]) -> list[T]
 
 def _entries(trail: bytes | Path) -> list[Fields]:
     content = trail if isinstance(trail, bytes) else read_trail(trail)
-    return [_entry(line) for line in content.splitlines()]
+    return [read_entry(line) for line in content.splitlines()]
 
 
-def _entry(line: bytes) -> Fields:
+def read_entry(line: bytes) -> Fields:
+    """One line of a trail."""
     try:
         fields: Fields = read_json(line, dict[str, object])
     except msgspec.MsgspecError:

@@ -154,11 +154,15 @@ def _story(view: JobView) -> Iterator[str]:
     known = f": {_work(work_of(view.row))}" if view.row else ""
     yield f"job {view.job} of {view.feature}{known}"
     width = max((len(str(entry.get("actor", "?"))) for entry in view.entries), default=0)
-    for entry in view.entries:
-        ts, actor, action = (str(entry.get(name, "?")) for name in ("ts", "actor", "action"))
-        told = " ".join(_told(entry))
-        yield f"{ts}  {actor.ljust(width)}  {action.ljust(_ACTIONS)}  {told}  ({entry.get('source', 'unreadable')})"
+    yield from (entry_line(entry, width) for entry in view.entries)
     yield from (f"what it wrote: {log.path}" for log in view.logs)
+
+
+def entry_line(entry: Mapping[str, object], width: int = 0) -> str:
+    """One entry of a trail."""
+    ts, actor, action = (str(entry.get(name, "?")) for name in ("ts", "actor", "action"))
+    told = " ".join(_told(entry))
+    return f"{ts}  {actor.ljust(width)}  {action.ljust(_ACTIONS)}  {told}  ({entry.get('source', 'unreadable')})"
 
 
 def _told(entry: Mapping[str, object]) -> Iterator[str]:

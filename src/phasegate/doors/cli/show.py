@@ -6,17 +6,18 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from pathlib import Path
 
 import click
 
 from phasegate.doors.cli.feature_option import feature_option, reading_the_fleet
 from phasegate.doors.cli.live_lines import clock
 from phasegate.doors.cli.offering import PackageName, offering, package_ids
-from phasegate.doors.cli.render import current_folder, json_option, printable, show
+from phasegate.doors.cli.render import FLEET, current_folder, json_option, printable, show
 from phasegate.engine.agent_words import told_claims, told_words
 from phasegate.engine.job_view import JobView
 from phasegate.engine.project import open_project
-from phasegate.engine.subject_view import PartKind, Subject, find_subject, followed_log, part_of
+from phasegate.engine.subject_view import PartKind, Subject, find_subject, followed_log, newest_job, part_of
 from phasegate.engine.views import AttemptView, Job, need_reader
 from phasegate.errors import ConfigError
 from phasegate.rules.visible_text import visible
@@ -51,7 +52,8 @@ def show_subject(subject: str, part: str | None, follow: bool, feature: str | No
     A phase is named by its key, its number or its name; what comes behind the last gate, `archive`; a job by the
     beginning of its id. Into a pipe or a file a part goes as it is; on a terminal its control characters are made
     visible. In a log `>` marks what the agent did, `|` what came back (folded), `!` a problem, `?` what is not in the
-    program's protocol. `show JOB` names the whole files.
+    program's protocol. `show JOB` names the whole files. Of a job of the fleet the log is its trail, as it comes into
+    the bucket: the program's own output stays on the worker.
 
     \b
     Examples:
@@ -61,6 +63,7 @@ def show_subject(subject: str, part: str | None, follow: bool, feature: str | No
       phasegate show design --answer
       phasegate show 3a6b8c9d --prompt
       phasegate show WP01 --fleet
+      phasegate show WP01 --log --follow --fleet
     """
     if follow and (part != PartKind.LOG or as_json):
         raise ConfigError("--follow goes with --log, and not with --json", f"phasegate show {subject} --log --follow")
@@ -69,6 +72,9 @@ def show_subject(subject: str, part: str | None, follow: bool, feature: str | No
         found = find_subject(project, reader, subject, feature)
         if part is None:
             show(found, "\n".join(map(printable, _lines(found))), as_json)
+            return
+        if part == PartKind.LOG and (copy := click.get_current_context().meta.get(FLEET)):
+            _show_trail(copy, found, follow=follow, as_json=as_json)
             return
         if follow:
             for line in followed_log(project, found, _a_moment_later):
@@ -79,6 +85,20 @@ def show_subject(subject: str, part: str | None, follow: bool, feature: str | No
         show(kept, "", as_json)
     else:
         _print(kept.text)
+
+
+def _show_trail(copy: Path, found: Subject, *, follow: bool, as_json: bool) -> None:
+    """The log of a program stays on its worker; its trail is in the bucket, a part of it while the job runs."""
+    from phasegate.doors.cli.audit import entry_line
+    from phasegate.engine.fleet_view import followed_trail
+
+    job = newest_job(found)
+    entries = followed_trail(copy, job, _a_moment_later if follow else lambda: False)
+    if as_json:
+        show({"job": job, "entries": [*entries]}, "", as_json)
+        return
+    for entry in entries:
+        _print(printable(entry_line(entry)))
 
 
 def _a_moment_later() -> bool:
