@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import NamedTuple
 
+from phasegate.engine.fleet_trial import free_ports, s3_command
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.record.bucket import Bucket, BucketAddress, PatientBucket
 
+__all__ = ["free_ports"]
 ACCESS, SECRET = "test-access-key", "test-secret-key"
 BUCKET = "agileplus-artifacts"
 KEYS = (ACCESS, SECRET)
 READY_WITHIN_S = 120.0
-_PARTS = ("master", "volume", "filer", "s3")
 
 
 class S3Server:
@@ -27,22 +27,9 @@ class S3Server:
 
     def __init__(self, program: str, folder: Path) -> None:
         self._folder = folder
-        (folder / "data").mkdir(parents=True)
-        credentials = [{"accessKey": ACCESS, "secretKey": SECRET}]
-        identity = {"name": "test", "credentials": credentials, "actions": ["Admin", "Read", "Write", "List"]}
-        (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-        ports = free_ports(2 * len(_PARTS))
-        self.port = ports[_PARTS.index("s3")]
-        self._command = [
-            program,
-            "server",
-            f"-dir={folder / 'data'}",
-            *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3", f"-s3.config={folder / 's3.json'}"),
-            *(f"-{part}.port={port}" for part, port in zip(_PARTS, ports, strict=False)),
-            *(f"-{part}.port.grpc={port}" for part, port in zip(_PARTS, ports[len(_PARTS) :], strict=True)),
-            *("-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", "-master.telemetry=false"),
-            *("-volume.max=8", "-master.volumeSizeLimitMB=64"),
-        ]
+        folder.mkdir(parents=True, exist_ok=True)
+        (self.port,) = free_ports(1)
+        self._command = s3_command(program, folder, self.port, KEYS)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -76,14 +63,6 @@ class S3Server:
     def patient_bucket(self, prefix: str, endpoint: str = "") -> PatientBucket:
         address = BucketAddress(endpoint or self.endpoint, BUCKET, prefix, "us-east-1")
         return PatientBucket(address, KEYS, within_s=READY_WITHIN_S)
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 class Request(NamedTuple):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
-from support.s3_server import free_ports
+from phasegate.engine.fleet_trial import free_ports, temporal_command
 
 READY_WITHIN_S = 120.0
 
@@ -19,13 +19,9 @@ class TemporalServer:
     def __init__(self, program: str, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(exist_ok=True)
-        self._port, http, metrics = free_ports(3)
+        (self._port,) = free_ports(1)
         self.address = f"127.0.0.1:{self._port}"
-        self._command = [
-            *(program, "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "error"),
-            *("--port", str(self._port), "--http-port", str(http), "--metrics-port", str(metrics)),
-            *("--db-filename", str(folder / "temporal.db")),
-        ]
+        self._command = temporal_command(program, folder, self._port)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -35,6 +35,15 @@ class Detached:
         """How it ended; None while it runs."""
         return self._process.poll()
 
+    def end(self, within_s: float) -> None:
+        """Ask it to end, and make it end if it has not in time."""
+        self._process.terminate()
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
 
 def ask_to_end(pid: int, is_the_one_meant: Callable[[], bool]) -> bool:
     """Send SIGTERM to a process; False if it is gone. A later process with the same number is never hit."""

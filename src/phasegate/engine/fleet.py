@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phasegate.engine.project import Project
+from phasegate.engine.project import Project, open_project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.rules.ordering import By
 
 if TYPE_CHECKING:
-    from phasegate.engine.fleet_client import FleetRun
+    from phasegate.engine.fleet_client import FleetRun, ResumedFeature
 
 
 def run_on_fleet(
@@ -24,6 +24,14 @@ def run_on_fleet(
     from phasegate.engine.fleet_client import run_on_fleet
 
     return asyncio.run(run_on_fleet(project, type_, description, feature, agent, by, wait))
+
+
+def resume_fleet(root: Path) -> tuple[ResumedFeature, ...]:
+    """Begin every open feature again that is not begun already."""
+    need_temporal()
+    from phasegate.engine.fleet_client import resume_all
+
+    return asyncio.run(resume_all(open_project(root)))
 
 
 def work(root: Path, ready: Callable[[str], None]) -> None:

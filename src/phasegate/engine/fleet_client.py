@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.converter import (
     CompositePayloadConverter,
@@ -16,7 +16,7 @@ from temporalio.converter import (
     EncodingPayloadConverter,
     JSONPlainPayloadConverter,
 )
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from phasegate.engine import orders
@@ -25,6 +25,8 @@ from phasegate.engine.project import Project
 from phasegate.engine.storage import address_of, fleet_record
 from phasegate.engine.workplace import current_branch
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
+from phasegate.rules.board import ENDED, standing_of
+from phasegate.rules.lifecycle import Stage
 from phasegate.rules.ordering import By
 from phasegate.typed import read_json
 from phasegate.workspace.remote import Remote, branch_there, remote_url
@@ -54,6 +56,13 @@ class FleetRun(NamedTuple):
     feature: str
     queue: str
     stage: str = ""
+
+
+class ResumedFeature(NamedTuple):
+    """An open feature, and what was done about it."""
+
+    feature: str
+    outcome: str
 
 
 async def connect(project: Project) -> Client:
@@ -93,14 +102,8 @@ async def run_on_fleet(
         else:
             _refuse_unpushed(project)
             slug = orders.start(project, record, type_, description, agent, by)
-    queue, fleet = queue_of(project), project.config.fleet
-    handle = await client.start_workflow(
-        FeatureFlow.run,
-        FleetOrder(slug, queue, fleet.lost_after_s, fleet.home_within_s, agent),
-        id=f"{queue} {slug}",
-        task_queue=queue,
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-    )
+    queue = queue_of(project)
+    handle = await _begin(client, project, slug, agent, WorkflowIDConflictPolicy.USE_EXISTING)
     if not wait:
         return FleetRun(slug, queue)
     try:
@@ -109,6 +112,36 @@ async def run_on_fleet(
         cause = error.cause
         hint = str(cause.details[0]) if isinstance(cause, ApplicationError) and cause.details else ""
         raise StateConflict(f"{slug} could not be carried on: {cause}", hint) from error
+
+
+async def _begin(
+    client: Client, project: Project, slug: str, agent: str | None, policy: WorkflowIDConflictPolicy
+) -> WorkflowHandle[FeatureFlow, Stage]:
+    queue, fleet = queue_of(project), project.config.fleet
+    return await client.start_workflow(
+        FeatureFlow.run,
+        FleetOrder(slug, queue, fleet.lost_after_s, fleet.home_within_s, agent),
+        id=f"{queue} {slug}",
+        task_queue=queue,
+        id_conflict_policy=policy,
+    )
+
+
+async def resume_all(project: Project) -> tuple[ResumedFeature, ...]:
+    """Begin every feature again that has something left to be done without a person, as the bucket says."""
+    client, found = await connect(project), list[ResumedFeature]()
+    with fleet_record(project) as record:
+        rows = [row for row in record.workflows() if row.stage not in ENDED]
+    for row in rows:
+        outcome, is_last = "waits for a person", row.position == len(row.phases.split()) - 1
+        if standing_of(row.stage, is_last_phase=is_last, is_held=False) == "stopped":
+            try:
+                await _begin(client, project, row.feature, None, WorkflowIDConflictPolicy.FAIL)
+                outcome = "begun again"
+            except WorkflowAlreadyStartedError:
+                outcome = "is begun already"
+        found.append(ResumedFeature(row.feature, outcome))
+    return tuple(found)
 
 
 def _refuse_unpushed(project: Project) -> None:

@@ -9,7 +9,11 @@ from datetime import UTC, datetime, timedelta
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeWorkflowExecutionResponse
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    DescribeWorkflowExecutionResponse,
+)
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -33,6 +37,18 @@ async def ask_server(project: Project) -> tuple[Works, tuple[FleetQueue, ...]]:
     except (TimeoutError, RPCError) as error:
         server = project.config.fleet.server
         raise EnvironmentUnavailable(f"the Temporal server at {server} does not say: {error}") from error
+
+
+async def ask_namespace(project: Project) -> None:
+    """Whether the server answers and has the namespace of the settings."""
+    client, fleet = await connect(project), project.config.fleet
+    try:
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    except RPCError as error:
+        raise EnvironmentUnavailable(
+            f"{fleet.server} has no namespace {fleet.namespace}: {error.message}",
+            f"temporal operator namespace create {fleet.namespace}",
+        ) from error
 
 
 async def _asked(project: Project) -> tuple[Works, tuple[FleetQueue, ...]]:

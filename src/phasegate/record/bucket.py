@@ -52,6 +52,7 @@ class StoredObject(NamedTuple):
 
     data: bytes
     tag: str
+    modified_s: float = 0.0  # by the server's clock
 
 
 class Bucket:
@@ -89,7 +90,8 @@ class Bucket:
         try:
             with self._explained():
                 result = obstore.get(self._store, path)
-                return StoredObject(bytes(result.bytes()), result.meta["e_tag"] or "")
+                meta = result.meta
+                return StoredObject(bytes(result.bytes()), meta["e_tag"] or "", meta["last_modified"].timestamp())
         except FileNotFoundError:
             return None
 

@@ -98,6 +98,15 @@ def push_refs(repository: Repository, remote: Remote, *moves: Move) -> tuple[Pus
     return Pushed.MOVED if has_moved else Pushed.REFUSED, rejected
 
 
+def refuses_push(repository: Repository, remote: Remote) -> str:
+    """Why the remote would take no push; empty if it would. Nothing is changed there."""
+    head = commit_of(repository, "HEAD")
+    said = _run(
+        repository, remote, "push", "--dry-run", "--porcelain", "--", remote.url, f"{head}:{BRANCHES}phasegate-doctor"
+    )
+    return "" if said.exit_code == 0 else " ".join(said.stderr.decode(errors="replace").split())[:300]
+
+
 def _ask(repository: Repository, remote: Remote, *arguments: str) -> Finished:
     said = _run(repository, remote, *arguments)
     if said.exit_code != 0:

@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "dispatch": ("dispatch", "dispatch", "Carry a work package through implementation, checks, review and merge."),
     "escalate": ("workflow", "escalate", "Stop the workflow for a person."),
+    "fleet": ("fleet", "fleet", "Try a fleet on one machine, see what it lacks, begin its features again."),
     "gate": ("workflow", "gate", "Check the gate of the current phase now."),
     "hook": ("hook", "hook", "Put `phasegate next` into an agent's own hooks, or take it out."),
     "init": ("init", "init", "Prepare this repository: settings, project description."),
@@ -86,6 +87,7 @@ SECTIONS = {
         "otel",
         "scope",
         "worker",
+        "fleet",
         "completion",
     ),
 }
