@@ -15,7 +15,7 @@ from support.power_cuts import COMMANDS, State, carry_on
 from support.power_loss import can_trace
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace, and the right to trace")
-SAMPLE = {"dispatch": 8, "run": 4}
+SAMPLE = {"dispatch": 8, "run": 4, "mended": 40}
 
 
 def spread(states: list[State], sample: int) -> list[State]:
@@ -24,7 +24,7 @@ def spread(states: list[State], sample: int) -> list[State]:
 
 
 @pytest.mark.demand("W5.a", "W5.c", "D13.i")
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", ["dispatch", "run", pytest.param("mended", marks=pytest.mark.long)])
 def test_after_a_power_failure_a_command_goes_on_by_itself(folder: Path, name: str) -> None:
     with COMMANDS[name].traced(folder) as run:
         states = [*run.states().values()]
@@ -35,7 +35,7 @@ def test_after_a_power_failure_a_command_goes_on_by_itself(folder: Path, name: s
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ["dispatch", "run"])
 def test_whatever_a_power_failure_leaves_a_command_goes_on_by_itself(kept: Path, until: float, name: str) -> None:
     room = kept / name
     room.mkdir(parents=True, exist_ok=True)
