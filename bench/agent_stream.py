@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.measure import Row, in_turn
 from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.probe import holding
 from phasegate.cage.request import Level, Request
 from phasegate.cage.run import run
@@ -67,7 +67,7 @@ def _read(room: Path, agent: Path) -> float:
         count += len(lines.feed(chunk))
 
     start_s = time.process_time()
-    Job(_request(room, ("cat", str(agent)), Level.NONE)).run(split)
+    CagedJob(_request(room, ("cat", str(agent)), Level.NONE)).run(split)
     assert count == LINES
     return time.process_time() - start_s
 
@@ -76,7 +76,7 @@ def _start(room: Path, level: Level) -> Row:
     """A job that does nothing, against an interpreter that does nothing."""
 
     def ours() -> None:
-        assert Job(_request(room, ("true",), level)).run().exit_code == 0
+        assert CagedJob(_request(room, ("true",), level)).run().exit_code == 0
 
     def reference() -> None:
         subprocess.run([sys.executable, "-c", "pass"], check=True)

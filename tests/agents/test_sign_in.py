@@ -19,7 +19,7 @@ from phasegate.agents.caged import AgentRun, job_request, run_agent
 from phasegate.agents.port import AgentConfig, Ending, harness_of
 from phasegate.agents.request_spool import RequestSpool
 from phasegate.agents.sign_in import lent
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from support.git_project import make_repository
 from support.real_agents import MODEL, strongest
 from support.standin import Say, Shell, Standin
@@ -70,7 +70,7 @@ def run_signed_in(person: SignedIn, home: Path, root: Path) -> AgentRun:
         request = job_request(
             task, launch, folder, spool, tag=uuid.uuid4().hex, level=level, timeout_s=240, sign_in=sign_in
         )
-        job = Job(request._replace(grace_s=3.0))
+        job = CagedJob(request._replace(grace_s=3.0))
         return run_agent(job, harness.reading(task, job))
 
 

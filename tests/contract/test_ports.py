@@ -14,7 +14,7 @@ from phasegate.engine.local_ports import FilePapers, LocalRefs, SystemClock
 from phasegate.engine.ports import Clock, Papers, Refs, RunRecord, TrailSink, stamp
 from phasegate.errors import MovedOn, StateConflict
 from phasegate.record.row_events import gate_judged, job_ended, job_started, package_changed, workflow_changed
-from phasegate.record.rows import Event, Gate, Job, Package, Workflow
+from phasegate.record.rows import Event, Gate, Job, Package, WorkflowRow
 from phasegate.record.trails import Trails, trail_path
 from phasegate.rules.spending import Spent
 from phasegate.rules.trail import Action, Done, Source
@@ -98,7 +98,7 @@ def test_rows_are_as_their_last_events_say(record: RunRecord) -> None:
     ended = job._replace(ended=TS, outcome="rate limited", tokens=7, cost_usd=0.5, retry_at_s=90.0)
     other = Job("002-other", "job-b", "", "plan", 1, "codex", TS, tokens=1)
     package = Package(FEATURE, "WP01", "Form", "DOING", 1)
-    workflow = Workflow(FEATURE, "quick", "", "main", "01-requirements", 0, "working", 1)
+    workflow = WorkflowRow(FEATURE, "quick", "", "main", "01-requirements", 0, "working", 1)
     gate = Gate(FEATURE, 1, "01-requirements", 1, "passed", "", TS)
     record.append_now(FEATURE, TS, [job_started(job), package_changed(package._replace(state="PLANNED"))])
     record.append_now("002-other", TS, [job_started(other), job_ended(other)])

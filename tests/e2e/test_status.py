@@ -13,7 +13,7 @@ import pytest
 
 from phasegate.record.location import Location
 from phasegate.record.row_events import gate_judged, job_ended, package_changed, workflow_changed
-from phasegate.record.rows import Gate, Job, Package, Workflow
+from phasegate.record.rows import Gate, Job, Package, WorkflowRow
 from phasegate.rules.workflow import WORKFLOWS
 from support.dispatch_project import make_project, package
 from support.record import FEATURE, TS, make_repository, open_record
@@ -103,7 +103,7 @@ def test_workflow_board_and_blockers_are_on_one_page(location: Location) -> None
 
 @pytest.mark.demand("W4.a")
 def test_the_record_tells_of_the_workflow_its_gates_and_its_blocker(location: Location) -> None:
-    blocked = Workflow(
+    blocked = WorkflowRow(
         FEATURE, "quick", "Add a \x1b[31mlogin", "main", "01-a 06-b 08-c", 1, "blocked", 2, "stuck", "help it"
     )
     judged = Gate(FEATURE, 1, "01-a", 1, "passed", "", TS)
@@ -128,7 +128,7 @@ def test_the_record_tells_of_the_workflow_its_gates_and_its_blocker(location: Lo
     assert status(location.root, "--feature", "002-b").stdout.startswith("quick 002-b: completed")
 
 
-OVER = Workflow(FEATURE, "quick", "Add it", "release/2", "01-a", 0, "completed", 1)
+OVER = WorkflowRow(FEATURE, "quick", "Add it", "release/2", "01-a", 0, "completed", 1)
 
 
 @pytest.mark.demand("W4.a")
@@ -143,7 +143,7 @@ OVER = Workflow(FEATURE, "quick", "Add it", "release/2", "01-a", 0, "completed",
     ],
 )
 def test_what_has_ended_says_whether_it_was_merged_into_what_and_as_which_commit(
-    location: Location, over: Workflow, where: str
+    location: Location, over: WorkflowRow, where: str
 ) -> None:
     with open_record(location) as store:
         store.append_now(FEATURE, TS, [workflow_changed(over)])
@@ -158,7 +158,7 @@ def test_what_has_ended_says_whether_it_was_merged_into_what_and_as_which_commit
 def test_an_old_view_does_not_revive_a_workflow_that_is_over(location: Location) -> None:
     begin(location)
     assert status(location.root).stdout.startswith(f"feature {FEATURE}: Phase 06")  # the control
-    over = Workflow(FEATURE, "feature", "x", "main", "01-a", 0, "cancelled", 1, "no need")
+    over = WorkflowRow(FEATURE, "feature", "x", "main", "01-a", 0, "cancelled", 1, "no need")
     with open_record(location) as store:
         store.append_now(FEATURE, TS, [workflow_changed(over)])
     assert status(location.root).stdout.startswith("no workflow is active")
@@ -166,7 +166,7 @@ def test_an_old_view_does_not_revive_a_workflow_that_is_over(location: Location)
 
 @pytest.mark.demand("W4.a")
 def test_all_that_waits_for_a_person_is_one_list_with_the_orders_that_are_allowed(location: Location) -> None:
-    blocked = Workflow("002-b", "quick", "Do it", "main", "01-a 06-b", 1, "blocked", 2, "stuck", "help it")
+    blocked = WorkflowRow("002-b", "quick", "Do it", "main", "01-a 06-b", 1, "blocked", 2, "stuck", "help it")
     passed = blocked._replace(feature="003-c", stage="gate-passed", reason="", remediation="")
     stopped = blocked._replace(feature=FEATURE, stage="working", reason="", remediation="")
     record(location, BLOCKED._replace(feature="002-b"), BLOCKED._replace(feature="004-d"))

@@ -12,7 +12,7 @@ from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.port import AgentConfig, AgentTask, Launch, harness_of
 from phasegate.agents.request_spool import RequestSpool
 from phasegate.agents.sign_in import lent
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.request import Level
 from phasegate.prompts.templates import load_system_template
 from phasegate.rules.harnesses import ROWS
@@ -141,7 +141,7 @@ def test_in_a_job_a_key_is_in_the_environment_and_nowhere_else(
             task, launch, folder, spool, tag=uuid.uuid4().hex, level=Level.NONE, timeout_s=60, sign_in=sign_in
         )
         request = request._replace(stdout_log=folder / "stdout.log", stderr_log=folder / "stderr.log")
-        job = Job(request)
+        job = CagedJob(request)
         ran = run_agent(job, harness.reading(task, job))
     seen = (folder / "env").read_text()
     assert f"canary-of-{KEYS[kind]}" in seen, "control: it had the key"

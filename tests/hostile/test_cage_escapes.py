@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.probe import holding
 from phasegate.cage.request import Level
 from support import escape_attempts
@@ -211,7 +211,7 @@ def test_nothing_gets_out_of_the_cage(tmp_path: Path, level: Level, name: str) -
     with world(tmp_path / "caged", name) as caged:
         room = Room(caged.root, caged.worktree, "token")
         request = room.request(PAYLOAD, level, name, json.dumps(caged.facts), readable=(caged.outside,))
-        outcome = Job(request).run()
+        outcome = CagedJob(request).run()
         assert caged.escapes() == []
         assert (caged.worktree / "work").exists(), outcome.stderr.text
         assert re.match("done", (caged.worktree / "work").read_text())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.request import JobLimits, Level
 from support.caged import ALL_LEVELS, SANDBOXED, Room, eventually, make_room, unprotected
 
@@ -84,11 +84,11 @@ def test_a_hog_fails_and_its_sibling_and_we_live_on(room: Room, level: Level, na
 
     (room.root / "sibling").mkdir()
     sibling_room = make_room(room.root / "sibling")
-    sibling = Job(sibling_room.request("import sys\nprint(sys.stdin.readline())", level, keep_stdin_open=True))
+    sibling = CagedJob(sibling_room.request("import sys\nprint(sys.stdin.readline())", level, keep_stdin_open=True))
     outcomes = []
     thread = threading.Thread(target=lambda: outcomes.append(sibling.run()))
     thread.start()
-    hog = Job(room.request(code, level, limits=TIGHT)).run()
+    hog = CagedJob(room.request(code, level, limits=TIGHT)).run()
     sibling.send(b"still there\n")
     sibling.close_stdin()
     thread.join()
@@ -131,10 +131,10 @@ HOLDING = "\nimport pathlib, time\npathlib.Path('hogged').touch()\ntime.sleep({h
 @pytest.mark.parametrize("name", JOB_HOGS)
 def test_a_job_that_takes_too_much_in_all_is_ended_and_the_limit_named(room: Room, level: Level, name: str) -> None:
     code, limits, words = JOB_HOGS[name]
-    ample = Job(room.request(code + HOLDING.format(hold_s=0), level)).run()
+    ample = CagedJob(room.request(code + HOLDING.format(hold_s=0), level)).run()
     assert (ample.exit_code, ample.over) == (0, ""), "invalid: it fails even without limits"
     assert (room.worktree / "hogged").exists()
-    ended = Job(room.request(code + HOLDING.format(hold_s=25), level, limits=limits)).run()
+    ended = CagedJob(room.request(code + HOLDING.format(hold_s=25), level, limits=limits)).run()
     assert (ended.exit_code, ended.signal) == (None, 9)
     assert ended.over == words
     assert ended.survivors_left == 0
@@ -154,21 +154,21 @@ def test_memory_that_processes_share_counts_once(room: Room, level: Level) -> No
         for _ in range(6):
             os.wait()
     """
-    outcome = Job(room.request(code, level, limits=JobLimits(memory_bytes=160 * MIB))).run()
+    outcome = CagedJob(room.request(code, level, limits=JobLimits(memory_bytes=160 * MIB))).run()
     assert (outcome.exit_code, outcome.over) == (0, "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: there is no order of victims")
 @every_level
 def test_when_memory_runs_out_agents_are_looked_at_before_us(room: Room, level: Level) -> None:
-    outcome = Job(room.request("print(open('/proc/self/oom_score_adj').read())", level)).run()
+    outcome = CagedJob(room.request("print(open('/proc/self/oom_score_adj').read())", level)).run()
     assert int(outcome.stdout.text) > int(Path("/proc/self/oom_score_adj").read_text())
 
 
 @every_level
 def test_no_job_leaves_a_core_dump(room: Room, level: Level) -> None:
     code = "import os, resource\nprint(resource.getrlimit(resource.RLIMIT_CORE), flush=True)\nos.abort()"
-    outcome = Job(room.request(code, level)).run()
+    outcome = CagedJob(room.request(code, level)).run()
     assert outcome.stdout.text == "(0, 0)\n"
     assert outcome.signal == 6
     assert not [*room.worktree.iterdir()]
@@ -182,7 +182,7 @@ def test_memory_kept_as_files_is_bounded(room: Room, level: Level) -> None:
         at = os.statvfs("/dev/shm")
         print(at.f_blocks * at.f_frsize)
     """
-    assert 0 < int(Job(room.request(code, level)).run().stdout.text) <= 1024 * MIB
+    assert 0 < int(CagedJob(room.request(code, level)).run().stdout.text) <= 1024 * MIB
 
 
 @every_level
@@ -195,7 +195,7 @@ def test_a_listener_slower_than_the_job_slows_the_job_and_loses_nothing(room: Ro
         seen.append(len(chunk))
         assert eventually(gate.is_set)
 
-    job = Job(room.program(("head", "-c", str(20 * MIB), "/dev/zero"), level))
+    job = CagedJob(room.program(("head", "-c", str(20 * MIB), "/dev/zero"), level))
     threading.Timer(0.3, gate.set).start()
     outcome = job.run(listen)
     assert sum(seen) == outcome.stdout.size == 20 * MIB

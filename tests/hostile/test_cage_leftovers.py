@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.cage import sweep
-from phasegate.cage.job import Job
-from phasegate.cage.request import Level, Outcome
+from phasegate.cage.job import CagedJob
+from phasegate.cage.request import JobOutcome, Level
 from support.caged import (
     ALL_LEVELS,
     SANDBOXED,
@@ -103,11 +103,11 @@ def test_the_control_something_outlives_a_careless_start(room: Room, name: str) 
         kill_all_with(room.token)
 
 
-def run_until_it_begins(room: Room, level: Level, name: str) -> Outcome:
+def run_until_it_begins(room: Room, level: Level, name: str) -> JobOutcome:
     """One that hangs gets little time; on a loaded machine, so much that it has begun within it."""
     timeout_s = 4.0 if name in HANGING else 60.0
     while True:
-        outcome = Job(room.request(payload(name), level, timeout_s=timeout_s)).run()
+        outcome = CagedJob(room.request(payload(name), level, timeout_s=timeout_s)).run()
         if (room.worktree / "work").exists() or timeout_s > 60.0:
             return outcome
         timeout_s *= 4
@@ -136,7 +136,7 @@ def test_a_job_that_closes_its_output_goes_on_to_its_end(room: Room, level: Leve
         time.sleep(0.3)
         pathlib.Path("work").write_text("done")
     """
-    assert Job(room.request(code, level)).run().exit_code == 0
+    assert CagedJob(room.request(code, level)).run().exit_code == 0
     assert (room.worktree / "work").read_text() == "done"
 
 
@@ -157,7 +157,7 @@ def test_a_job_that_closes_its_output_goes_on_to_its_end(room: Room, level: Leve
     ids=["never reads", "closes its input", "reads to the end", "reads a part", "writes much before it reads"],
 )
 def test_a_long_prompt_never_holds_a_job_up(room: Room, level: Level, reader: str, expected: bytes) -> None:
-    outcome = Job(room.request(reader, level, stdin=b"p" * 10 * MIB, keep_bytes=16 * MIB)).run()
+    outcome = CagedJob(room.request(reader, level, stdin=b"p" * 10 * MIB, keep_bytes=16 * MIB)).run()
     assert outcome.exit_code == 0
     assert not outcome.told_to_stop
     assert outcome.stdout.data.endswith(expected)
@@ -182,7 +182,7 @@ def test_a_prompt_that_comes_from_a_file_cannot_be_changed_through_its_descripto
         careless.communicate()
     assert prompt.read_bytes() == b"escapedmpt"
     prompt.write_bytes(b"the prompt")
-    assert Job(room.request(OVERWRITE_INPUT, level, stdin=prompt)).run().exit_code == 0
+    assert CagedJob(room.request(OVERWRITE_INPUT, level, stdin=prompt)).run().exit_code == 0
     assert (room.worktree / "got").read_bytes() == b"the prompt"
     assert prompt.read_bytes() == b"the prompt"
 
@@ -283,7 +283,7 @@ def test_at_level_none_a_killed_warden_is_noticed_and_its_job_is_ended(room: Roo
 
     thread = threading.Thread(target=kill_warden)
     thread.start()
-    outcome = Job(request).run()
+    outcome = CagedJob(request).run()
     thread.join()
     assert (outcome.lost, outcome.exit_code, outcome.signal) == (True, None, None)
     assert eventually(lambda: not processes_with(room.token), 2.0)
@@ -319,7 +319,7 @@ def test_a_sandboxed_job_cannot_end_or_stop_its_warden(room: Room, level: Level)
                 print("refused")
         pathlib.Path("work").write_text("done")
     """
-    outcome = Job(room.request(code, level, timeout_s=60.0)).run()
+    outcome = CagedJob(room.request(code, level, timeout_s=60.0)).run()
     assert outcome.stdout.text == "refused\n" * 4
     assert (outcome.exit_code, outcome.lost, outcome.timed_out) == (0, False, False)
     assert (room.worktree / "work").read_text() == "done"
@@ -336,7 +336,7 @@ def test_a_sandbox_whose_outer_process_is_killed_ends_with_it(room: Room, level:
 
     thread = threading.Thread(target=kill_outermost)
     thread.start()
-    outcome = Job(request).run()
+    outcome = CagedJob(request).run()
     thread.join()
     assert outcome.lost
     assert eventually(lambda: not processes_with(room.token), 2.0)

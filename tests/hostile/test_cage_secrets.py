@@ -16,7 +16,7 @@ import pytest
 
 import phasegate
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.request import Level
 from support.caged import ALL_LEVELS, PYTHON, SANDBOXED, Room, eventually, make_room, unprotected
 
@@ -42,7 +42,7 @@ def test_a_job_gets_the_allowed_variables_and_no_other(
     with unprotected(room, DUMP_ENVIRONMENT) as careless:
         assert careless.communicate()[0].count(canary.encode()) == 50
     request = room.request(DUMP_ENVIRONMENT, level, env=scrubbed(["CANARY_7"], {"GIVEN": "value"}))
-    said = Job(request).run().stdout.text
+    said = CagedJob(request).run().stdout.text
     assert said.count(canary) == 1
     env = eval(said)
     assert (env.pop("CANARY_7"), env.pop("GIVEN"), env.pop("PHASEGATE_JOB")) == (canary, "value", request.tag)
@@ -64,9 +64,9 @@ def test_a_job_gets_the_allowed_variables_and_no_other(
 @every_level
 def test_a_check_gets_no_key_of_the_agents(room: Room, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-key")
-    agent = Job(room.request(DUMP_ENVIRONMENT, level, env=scrubbed(["ANTHROPIC_API_KEY"]))).run()
+    agent = CagedJob(room.request(DUMP_ENVIRONMENT, level, env=scrubbed(["ANTHROPIC_API_KEY"]))).run()
     assert "canary-key" in agent.stdout.text  # the control: where it is allowed, it is there
-    check = Job(room.request(DUMP_ENVIRONMENT, level, env=scrubbed())).run()
+    check = CagedJob(room.request(DUMP_ENVIRONMENT, level, env=scrubbed())).run()
     assert "canary-key" not in check.stdout.text
 
 
@@ -75,7 +75,7 @@ def test_no_file_of_the_repository_changes_the_environment(room: Room, level: Le
     for name in (".env", ".envrc", "pyvenv.cfg", ".claude/settings.json", "sitecustomize.py"):
         (room.worktree / name).parent.mkdir(exist_ok=True)
         (room.worktree / name).write_text("ANTHROPIC_BASE_URL=http://evil.test\nraise SystemExit('evil')\n")
-    said = Job(room.request(DUMP_ENVIRONMENT, level)).run()
+    said = CagedJob(room.request(DUMP_ENVIRONMENT, level)).run()
     assert said.exit_code == 0
     assert "evil" not in said.stdout.text
 
@@ -93,7 +93,7 @@ def test_a_job_inherits_three_descriptors_and_no_other(room: Room, level: Level)
         with unprotected(room, code, close_fds=False) as careless:
             seen = eval(careless.communicate()[0])
             assert set(held) <= set(seen)
-        assert Job(room.request(code, level)).run().stdout.text == "[0, 1, 2]\n"
+        assert CagedJob(room.request(code, level)).run().stdout.text == "[0, 1, 2]\n"
 
 
 @every_level
@@ -112,7 +112,7 @@ def test_no_secret_is_on_any_command_line(room: Room, level: Level) -> None:
 
     thread = threading.Thread(target=sample)
     thread.start()
-    outcome = Job(room.request(code, level, env=scrubbed(given={"KEY": secret}), stdin=prompt.encode())).run()
+    outcome = CagedJob(room.request(code, level, env=scrubbed(given={"KEY": secret}), stdin=prompt.encode())).run()
     thread.join()
     assert outcome.exit_code == 0
     assert room.token.encode() in seen[0]  # the job itself was seen
@@ -196,7 +196,7 @@ def test_no_secret_of_the_person_can_be_read_or_asked_for(
             careless.communicate()
         assert (room.worktree / "loot").read_bytes().count(b"canary") == len(targets)
         (room.worktree / "loot").unlink()
-        outcome = Job(room.request(LOOTER, level, *targets, env=scrubbed(), readable=(home / ".cargo",))).run()
+        outcome = CagedJob(room.request(LOOTER, level, *targets, env=scrubbed(), readable=(home / ".cargo",))).run()
     assert outcome.stdout.text.endswith("work done\n")
     assert b"canary" not in (room.worktree / "loot").read_bytes()
     assert outcome.stdout.text.count("No such file") + outcome.stdout.text.count("Not a directory") >= len(targets) - 2
@@ -226,7 +226,7 @@ def serve_canary(stack: ExitStack, name: str) -> None:
 @sandboxed
 def test_even_a_home_that_is_shown_keeps_its_secrets(room: Room, home: Path, level: Level) -> None:
     targets = [str(home / name) for name in SECRETS]
-    outcome = Job(room.request(LOOTER, level, *targets, readable=(home,))).run()
+    outcome = CagedJob(room.request(LOOTER, level, *targets, readable=(home,))).run()
     assert outcome.exit_code == 0
     assert (room.worktree / "loot").read_text() == "canary documents/letter"
 
@@ -244,7 +244,7 @@ def test_services_of_the_machine_are_not_there(room: Room, level: Level) -> None
     shown = [phasegate.__file__, *os.environ["PATH"].split(os.pathsep)]  # an ordinary user has them in the home folder
     places = ["/run", "/var/run", "/home", "/root/.ssh", "/mnt", "/media", "/srv", "/boot", "/sys/fs", "/sys/kernel"]
     hidden = [place for place in places if not any(path.startswith(f"{place}/") for path in shown)]
-    assert Job(room.request(code, level, *hidden)).run().stdout.text.splitlines() == ["[]", "True"]
+    assert CagedJob(room.request(code, level, *hidden)).run().stdout.text.splitlines() == ["[]", "True"]
 
 
 @linux_only
@@ -253,7 +253,7 @@ def test_services_of_the_machine_are_not_there(room: Room, level: Level) -> None
 def test_what_only_root_may_read_in_the_systems_settings_is_covered(room: Room, level: Level) -> None:
     shadow = Path("/etc/shadow").read_bytes()
     assert shadow
-    outcome = Job(room.request(LOOTER, level, "/etc/shadow")).run()
+    outcome = CagedJob(room.request(LOOTER, level, "/etc/shadow")).run()
     assert outcome.stdout.text.endswith("work done\n")
     assert (room.worktree / "loot").read_bytes() == b""
 
@@ -336,11 +336,11 @@ def test_a_command_below_the_home_folder_works_and_its_secrets_stay_covered(
         path = f"{Path(command[0]).parent}:{path}"
         command = [Path(command[0]).name]
     request = room.program(tuple(command), level, command=tuple(command), env=scrubbed(given={"PATH": path}))
-    outcome = Job(request).run()
+    outcome = CagedJob(request).run()
     assert (outcome.stdout.text, outcome.exit_code) == ("data", 0), outcome.stderr.text
     if level.is_sandboxed:
         targets = [str(home / name) for name in SECRETS]
         env = scrubbed(given={"PATH": path})
-        looter = Job(room.request(LOOTER, level, *targets, env=env)).run()
+        looter = CagedJob(room.request(LOOTER, level, *targets, env=env)).run()
         assert looter.stdout.text.endswith("work done\n")
         assert (room.worktree / "loot").read_text() == ""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.request import Level, Request
 from support.caged import (
     ALL_LEVELS,
@@ -85,7 +85,7 @@ def all_between(moments_s: list[float], first_s: float, last_s: float) -> bool:
 def test_everybody_is_told_at_nine_tenths_and_killed_at_the_end(room: Room, level: Level) -> None:
     for timeout_s in TIMEOUTS_S:
         started_s = time.monotonic()
-        outcome = Job(room.request(WATCHED, level, timeout_s=timeout_s)).run()
+        outcome = CagedJob(room.request(WATCHED, level, timeout_s=timeout_s)).run()
         if all_were_ready(room, started_s + 0.9 * timeout_s):
             break
     told_s, end_s = started_s + 0.9 * timeout_s, started_s + timeout_s
@@ -124,7 +124,7 @@ def test_an_agent_that_ends_by_itself_after_being_told_is_known_as_such(room: Ro
         signal.signal(15, lambda *_: (os.write(1, b'{"success": true}'), os._exit(0)))
         time.sleep(60)
     """
-    outcome = Job(room.request(code, level, timeout_s=5.0)).run()
+    outcome = CagedJob(room.request(code, level, timeout_s=5.0)).run()
     assert (outcome.exit_code, outcome.told_to_stop, outcome.timed_out) == (0, True, False)
     assert outcome.stdout.text == '{"success": true}'
     assert 0.9 * 5.0 <= outcome.duration_s <= 5.0 + LATE_S
@@ -139,7 +139,7 @@ def test_a_wall_clock_that_jumps_changes_nothing(room: Room, monkeypatch: pytest
     is_over = time.time() > careless_deadline_s  # the control: a deadline by this clock is an hour off
     assert is_over == (jump_s > 0)
     started_s = time.monotonic()
-    outcome = Job(room.program(("sleep", "600"), Level.NONE, timeout_s=1.0)).run()
+    outcome = CagedJob(room.program(("sleep", "600"), Level.NONE, timeout_s=1.0)).run()
     assert outcome.told_to_stop
     assert 0.9 <= time.monotonic() - started_s <= 0.9 + LATE_S
 
@@ -178,7 +178,7 @@ def test_a_job_without_end_gets_no_more_than_its_time_whatever_it_forks(room: Ro
                 os._exit(0)
             time.sleep(0.01)
     """
-    outcome = Job(room.request(code, level, timeout_s=TIMEOUT_S)).run()
+    outcome = CagedJob(room.request(code, level, timeout_s=TIMEOUT_S)).run()
     assert (outcome.timed_out, outcome.survivors_left) == (True, 0)
     assert not processes_with(room.token)
     assert (room.worktree / "work").exists()

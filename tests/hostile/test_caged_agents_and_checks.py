@@ -18,7 +18,7 @@ from phasegate.agents.caged import finished_of, job_request
 from phasegate.agents.port import AgentConfig, Ending, FinishedRun, harness_of
 from phasegate.agents.request_spool import RequestSpool, SpoolAnswer
 from phasegate.agents.spool_request import ArtifactWrite, SpoolRequest, Status
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.request import Level
 from phasegate.checks.caged import CagedRunner
 from phasegate.checks.manifest import gather_evidence
@@ -47,7 +47,7 @@ def play(folder: Path, steps: str, level: Level, answer: object = None) -> Finis
             task, launch, folder.parent / "job", spool, tag=uuid.uuid4().hex, level=level, timeout_s=60
         )
         with spool.serving(answer or (lambda request: SpoolAnswer(0))):  # type: ignore[arg-type]
-            return finished_of(Job(request).run(), time.time())
+            return finished_of(CagedJob(request).run(), time.time())
 
 
 @pytest.mark.demand("D3.i", "D14.d", "D14.e", "D1.d")
@@ -97,7 +97,7 @@ def test_an_agent_that_runs_out_of_time_has_failed(folder: Path) -> None:
             level=Level.NONE,
             timeout_s=0.5,
         )
-        finished = finished_of(Job(request).run(), time.time())
+        finished = finished_of(CagedJob(request).run(), time.time())
     assert finished.told_to_stop
     assert reported(harness, task, finished).ending is Ending.FAILED
 

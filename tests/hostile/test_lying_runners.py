@@ -15,7 +15,7 @@ import pytest
 
 from phasegate.checks.evidence import Evidence
 from phasegate.checks.manifest import ReturnedWork, gather_evidence
-from phasegate.checks.plan import Command, Ran
+from phasegate.checks.plan import Command, CommandRan
 from phasegate.checks.setting_up import SetupPlace
 from phasegate.checks.setup_cache import SetupCache, is_setup_input
 from phasegate.rules.detection import SetupCandidate
@@ -155,9 +155,9 @@ def test_a_cached_setup_is_not_written_through_a_link_in_the_tree(tmp_path: Path
     assert [*outside.iterdir()], "control"
 
 
-def _offline(command: Command) -> Ran:
+def _offline(command: Command) -> CommandRan:
     """Stands for the cage, in which nothing outside the checkout can be written."""
-    return Ran(0, "1 passed in 0.01s", "", 0.0)
+    return CommandRan(0, "1 passed in 0.01s", "", 0.0)
 
 
 @pytest.mark.demand("D8.h")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from phasegate.cage.broker import Broker, Reached, proxy_for
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.probe import holding
 from phasegate.cage.request import WAY_OUT_PORT, Level
 from phasegate.rules.hosts import is_allowed
@@ -156,7 +156,7 @@ def test_a_job_reaches_the_listed_hosts_and_nothing_else(
     broker = Broker([f"localhost:{server.port}"], routes, {"dummy-4711": KEY}, told.append)
     server.seen.clear()
     request = room.request(ATTEMPTS, level, str(server.port), address, way_out=broker, timeout_s=90.0)
-    outcome = Job(request).run()
+    outcome = CagedJob(request).run()
     assert set(outcome.stdout.text.splitlines()) == {"ALLOWED tunnel", "ALLOWED route"}, outcome
     assert server.seen == [("/v1/models", KEY)]
     refused = {f"{one.host}:{one.port}" for one in told if not one.allowed}
@@ -183,7 +183,7 @@ def test_the_broker_is_bounded_and_ends_with_its_job(room: Room, server: Server)
     """.replace("PROXY", str(WAY_OUT_PORT))
     before = threading.active_count()
     broker = Broker([], [f"http://localhost:{server.port}"])
-    outcome = Job(room.request(code, Level.OFFLINE, way_out=broker)).run()
+    outcome = CagedJob(room.request(code, Level.OFFLINE, way_out=broker)).run()
     assert outcome.stdout.text == "served\n", outcome
     for thread in [*threading.enumerate()]:
         if thread.name == "broker":

@@ -13,7 +13,7 @@ from pathlib import Path
 from phasegate.checks.baseline import Baseline, baseline_of
 from phasegate.checks.commands import Bench
 from phasegate.checks.manifest import ReturnedWork, asked
-from phasegate.checks.plan import Command, Plan, Ran, Runner
+from phasegate.checks.plan import Command, CommandRan, Plan, Runner
 from phasegate.checks.secrets import Added, added_lines
 from phasegate.checks.setting_up import SetupPlace
 from phasegate.rules.commits import Commit
@@ -25,7 +25,7 @@ SOURCE = "def add(a, b):\n    return a + b\n"
 TESTS = "from calc import add\n\n\ndef test_adds():\n    assert add(1, 1) == 2\n"
 
 
-def run_plainly(command: Command) -> Ran:
+def run_plainly(command: Command) -> CommandRan:
     """A runner as the manifest wants one. The environment is the command's own and a PATH, nothing else."""
     path = [*map(str, command.path_first), str(Path(sys.executable).parent), os.environ["PATH"]]
     env = {"PATH": os.pathsep.join(path), "HOME": str(command.cwd), **command.env}
@@ -47,7 +47,7 @@ def run_plainly(command: Command) -> Ran:
         out, err = process.communicate()
         timed_out = True
     status = process.returncode if process.returncode >= 0 and not timed_out else None
-    return Ran(
+    return CommandRan(
         status, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), time.monotonic() - started_s, timed_out
     )
 

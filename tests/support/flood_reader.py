@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from phasegate.cage.bounded_output import Lines, Stream
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.request import Request
 
 
@@ -31,7 +31,7 @@ def main() -> None:
         if stream is Stream.STDOUT:
             count += len(lines.feed(chunk))
 
-    outcome = Job(request).run(split)
+    outcome = CagedJob(request).run(split)
     lines.rest()
     kept = outcome.stdout.size, outcome.stderr.size, outcome.stdout.cut, outcome.stderr.cut, outcome.exit_code
     print(peak_bytes() - before, *kept, count, lines.skipped > 0)

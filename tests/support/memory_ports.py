@@ -16,12 +16,12 @@ from phasegate.engine.ports import RunRecord, TrailSink
 from phasegate.engine.project import Project
 from phasegate.errors import MovedOn, StateConflict
 from phasegate.record.row_events import row_of
-from phasegate.record.rows import Event, Gate, Job, Package, Recorded, Row, Seal, Workflow
+from phasegate.record.rows import Event, Gate, Job, Package, Recorded, Row, Seal, WorkflowRow
 from phasegate.rules.chain import Head
 from phasegate.rules.spending import Spent
 from phasegate.rules.trail import Done, bind, entry, origin
 
-R = TypeVar("R", Package, Job, Gate, Workflow)
+R = TypeVar("R", Package, Job, Gate, WorkflowRow)
 
 
 class MemoryRecord:
@@ -66,8 +66,8 @@ class MemoryRecord:
         with self._lock:
             return list(dict.fromkeys(one.feature for one in reversed(self._log) if one.feature))
 
-    def workflows(self) -> list[Workflow]:
-        by_feature = {row.feature: row for row in self._of(Workflow)}
+    def workflows(self) -> list[WorkflowRow]:
+        by_feature = {row.feature: row for row in self._of(WorkflowRow)}
         return [by_feature[feature] for feature in self.features() if feature in by_feature]
 
     def packages(self, feature: str) -> list[Package]:
@@ -112,8 +112,8 @@ class MemoryRecord:
 
 def _key(row: Row) -> tuple[object, ...]:
     match row:
-        case Workflow():
-            return (Workflow, row.feature)
+        case WorkflowRow():
+            return (WorkflowRow, row.feature)
         case Gate():
             return (Gate, row.feature, row.number)
         case Seal():

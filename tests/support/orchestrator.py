@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.request import Request
 
 
@@ -22,7 +22,7 @@ def main() -> None:
     if "--naive" in sys.argv:
         subprocess.run(request.argv, cwd=request.cwd, start_new_session=True)
         return
-    outcome = Job(request).run()
+    outcome = CagedJob(request).run()
     print(outcome._replace(stdout=outcome.stdout._replace(head=b"", tail=b"")))
 
 

@@ -27,7 +27,7 @@ from phasegate.agents.port import (
     harness_of,
 )
 from phasegate.agents.request_spool import RequestSpool
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.probe import choose
 from phasegate.cage.request import Level
 from support.git_project import make_repository
@@ -167,17 +167,17 @@ def run_real(
     return Ran(ran.report, ran.finished, events, tag)
 
 
-def _stop(job: Job, when: Callable[[], object]) -> None:
+def _stop(job: CagedJob, when: Callable[[], object]) -> None:
     when()
     job.stop()
 
 
-def _job(room: Room, task: AgentTask, launch: Launch, level: Level, timeout_s: float) -> tuple[Job, str]:
+def _job(room: Room, task: AgentTask, launch: Launch, level: Level, timeout_s: float) -> tuple[CagedJob, str]:
     folder, tag = room.root / f"job-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
     folder.mkdir()
     with RequestSpool(folder / "spool") as spool:
         request = job_request(task, launch, folder, spool, tag=tag, level=level, timeout_s=timeout_s)
-    return Job(request._replace(grace_s=3.0)), tag
+    return CagedJob(request._replace(grace_s=3.0)), tag
 
 
 class _environment:

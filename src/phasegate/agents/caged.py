@@ -30,9 +30,9 @@ from phasegate.agents.sign_in import SignIn
 from phasegate.agents.tool_use import notice
 from phasegate.cage.bounded_output import Lines, Stream
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import Job, OnSignal
+from phasegate.cage.job import CagedJob, OnSignal
 from phasegate.cage.redact import Redactor
-from phasegate.cage.request import JobLimits, Level, Outcome, Request
+from phasegate.cage.request import JobLimits, JobOutcome, Level, Request
 from phasegate.cage.run import find_program
 from phasegate.rules.answer import blockers_in
 
@@ -105,7 +105,7 @@ def _place(launch: Launch, home: Path) -> None:
 
 
 def run_agent(
-    job: Job, reading: StreamReading, on_event: OnEvent | None = None, on_signal: OnSignal | None = None
+    job: CagedJob, reading: StreamReading, on_event: OnEvent | None = None, on_signal: OnSignal | None = None
 ) -> AgentRun:
     """Run a job to its end. Its stdout goes to the reading line by line, and what happens to `on_event`, both live.
 
@@ -191,7 +191,7 @@ class _Ear:
             self._on_event = None
 
 
-def finished_of(outcome: Outcome, ended_at_s: float, skipped_lines: int = 0) -> FinishedRun:
+def finished_of(outcome: JobOutcome, ended_at_s: float, skipped_lines: int = 0) -> FinishedRun:
     """How the job ended, in the words of the port."""
     return FinishedRun(
         exit_status=outcome.exit_code,

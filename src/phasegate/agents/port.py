@@ -158,7 +158,7 @@ class AgentReport(msgspec.Struct, frozen=True):
 
 
 class Talk(Protocol):
-    """The running job, as its reading may talk to it: `phasegate.cage.job.Job` is one."""
+    """The running job, as its reading may talk to it: `phasegate.cage.job.CagedJob` is one."""
 
     def send(self, data: bytes) -> None:
         """Add to its standard input, which the launch must have kept open."""

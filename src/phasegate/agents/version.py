@@ -9,8 +9,8 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import Job
-from phasegate.cage.request import Level, Outcome, Request
+from phasegate.cage.job import CagedJob
+from phasegate.cage.request import JobOutcome, Level, Request
 from phasegate.errors import PhasegateError
 
 PATIENCE_S = 20.0  # a slow one takes six seconds on a busy machine
@@ -44,12 +44,12 @@ def ask_version(argv: tuple[str, ...], level: Level, patience_s: float = PATIENC
             keep_bytes=100_000,
         )
         try:
-            return _read(Job(request).run())
+            return _read(CagedJob(request).run())
         except PhasegateError as error:
             return ProgramVersion(why_not=error.message)
 
 
-def _read(outcome: Outcome) -> ProgramVersion:
+def _read(outcome: JobOutcome) -> ProgramVersion:
     if outcome.told_to_stop or outcome.timed_out:
         return ProgramVersion(why_not=f"it did not answer within {outcome.duration_s:.0f} s")
     if outcome.exit_code != 0:

@@ -22,7 +22,7 @@ from phasegate.cage import sweep
 from phasegate.cage.bounded_output import Log, Stream
 from phasegate.cage.launch import Launched, launch
 from phasegate.cage.pipes import Inbox, Outbox, pieces
-from phasegate.cage.request import Level, Outcome, Request
+from phasegate.cage.request import JobOutcome, Level, Request
 from phasegate.cage.run import ends_within
 from phasegate.cage.warden import END, STOP
 from phasegate.errors import EnvironmentUnavailable, Interrupted
@@ -117,7 +117,7 @@ class _Wishes(NamedTuple):
     close_stdin: bool
 
 
-class Job:
+class CagedJob:
     """A job that other threads can talk to while `run` runs it. It runs once."""
 
     def __init__(self, request: Request) -> None:
@@ -145,7 +145,7 @@ class Job:
             self._wishes = self._wishes._replace(close_stdin=True)
             self._wake_up()
 
-    def run(self, on_output: OnOutput | None = None, on_signal: OnSignal | None = None) -> Outcome:
+    def run(self, on_output: OnOutput | None = None, on_signal: OnSignal | None = None) -> JobOutcome:
         """Run to the end and say how it went; raises EnvironmentUnavailable when it could not be started.
 
         `on_output` is called here, piece by piece, as output comes. While it works, the program waits: keep it short.
@@ -223,10 +223,10 @@ class _Pump:
             self._launched.process.kill()
             self.is_running = False
 
-    def outcome(self, duration_s: float) -> Outcome:
+    def outcome(self, duration_s: float) -> JobOutcome:
         self.end()
         report = self._report
-        return Outcome(
+        return JobOutcome(
             exit_code=report.exit_code,
             signal=report.signal,
             told_to_stop=report.told_to_stop,
@@ -340,7 +340,7 @@ class Stop(Event):
     def __init__(self) -> None:
         super().__init__()
         self._jobs_lock = Lock()
-        self._jobs: list[Job] = []
+        self._jobs: list[CagedJob] = []
 
     def set(self) -> None:
         super().set()
@@ -348,7 +348,7 @@ class Stop(Event):
             for job in self._jobs:
                 _kill(job)
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: CagedJob) -> JobOutcome:
         """Run a program to its end; one that was ended by the wish has no outcome, but raises Interrupted."""
         with self._jobs_lock:
             self._jobs.append(job)
@@ -364,6 +364,6 @@ class Stop(Event):
         return outcome
 
 
-def _kill(job: Job) -> None:
+def _kill(job: CagedJob) -> None:
     for _ in range(2):
         job.stop()

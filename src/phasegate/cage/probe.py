@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from phasegate.cage import kernel, sandbox_view, seccomp
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import Job
-from phasegate.cage.request import Level, Outcome, Request
+from phasegate.cage.job import CagedJob
+from phasegate.cage.request import JobOutcome, Level, Request
 from phasegate.errors import EnvironmentUnavailable, PhasegateError
 
 _ABSTRACT_SOCKETS_FENCED = 6
@@ -69,7 +69,7 @@ def _try(level: Level, folder: Path) -> str:
     tag = f"probe-{os.getpid()}-{level}"
     request = Request(argv, work, folder / "job", tag, scrubbed(), level, timeout_s=20.0, writable=(work,))
     try:
-        outcome = Job(request).run()
+        outcome = CagedJob(request).run()
     except PhasegateError as error:
         return error.message
     if not (work / "inside").is_file():
@@ -79,7 +79,7 @@ def _try(level: Level, folder: Path) -> str:
     return _shared_namespace(level, outcome)
 
 
-def _shared_namespace(level: Level, outcome: Outcome) -> str:
+def _shared_namespace(level: Level, outcome: JobOutcome) -> str:
     pid, net = (*outcome.stdout.text.split(), "", "")[:2]
     if not pid or pid == os.readlink("/proc/self/ns/pid"):
         return "a job shares our PID namespace"

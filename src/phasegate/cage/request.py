@@ -120,7 +120,7 @@ class Request(NamedTuple):
         return self.folder / "tmp"
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """How a job ended. Exactly one of `exit_code` and `signal` is set, unless it was `lost`."""
 
     exit_code: int | None

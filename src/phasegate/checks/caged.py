@@ -10,10 +10,10 @@ from pathlib import Path
 
 from phasegate.cage.broker import Broker
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import Job, Stop
+from phasegate.cage.job import CagedJob, Stop
 from phasegate.cage.probe import bounds_hosts, choose
 from phasegate.cage.request import LEADING_OUT, JobLimits, Level, Request
-from phasegate.checks.plan import Access, Command, Ran
+from phasegate.checks.plan import Access, Command, CommandRan
 from phasegate.checks.registry_access import NO_ACCESS, RegistryAccess, credentials_in, person_access, plain_access
 from phasegate.rules.hosts import ANY
 
@@ -42,7 +42,7 @@ class CagedRunner:
         self._stop, self._limits, self._hosts = stop or Stop(), limits, hosts
         self._runs = 0
 
-    def __call__(self, command: Command, /) -> Ran:
+    def __call__(self, command: Command, /) -> CommandRan:
         self._runs += 1
         access = _access(command.access)
         env = scrubbed(given={**access.env, **command.env})
@@ -64,10 +64,10 @@ class CagedRunner:
         broker = self._broker(command, request.level)
         if broker is not None:
             request = request._replace(env={**request.env, **LEADING_OUT}, way_out=broker)
-        outcome = self._stop.run(Job(request))
+        outcome = self._stop.run(CagedJob(request))
         if command.log is not None:
             _put_together(command.log)
-        return Ran(
+        return CommandRan(
             exit_status=outcome.exit_code,
             stdout=outcome.stdout.text,
             stderr=outcome.stderr.text + (_refusal(broker.refused) if broker is not None else ""),

@@ -13,7 +13,7 @@ from phasegate.checks.baseline import Baseline, compared, findings_in
 from phasegate.checks.coverage_report import BadReport, Counted, reaches, read_coverage, uncounted
 from phasegate.checks.evidence import Check, Outcome, failed, not_asked, passed
 from phasegate.checks.excerpt import excerpt, listed, one_line
-from phasegate.checks.plan import Access, Command, Plan, Purpose, Ran, Runner
+from phasegate.checks.plan import Access, Command, CommandRan, Plan, Purpose, Runner
 from phasegate.checks.runner_output import TestRun, read_test_output
 from phasegate.checks.setting_up import SetUp, SetupGround, SetupPlace, set_up
 from phasegate.checks.snapshot import mark_of, take_snapshot
@@ -131,7 +131,7 @@ class Bench:
         name = f"{purpose}-{self._tries}" if self._tries > 1 and purpose in (Purpose.SETUP, "collect") else purpose
         return self._logs / f"{name}.log" if name.replace("-", "").isalnum() else None
 
-    def _ran(self, purpose: str, line: str, *, network: bool = False) -> Ran:
+    def _ran(self, purpose: str, line: str, *, network: bool = False) -> CommandRan:
         reaches = network or purpose == Purpose.SETUP
         command = Command(
             argv=("sh", "-c", line),
@@ -172,7 +172,7 @@ class Bench:
         self.set_up = set_up(SetupGround(self.plan, self.checkout, self.before, self._ran, self._by_status), self._kept)
         return self.set_up.check
 
-    def _by_status(self, purpose: str, line: str, ran: Ran) -> Check:
+    def _by_status(self, purpose: str, line: str, ran: CommandRan) -> Check:
         """Exit status 0 is a pass, warnings or not; anything else is a failure that says of which kind."""
         outcome = Outcome.PASSED if ran.exit_status == 0 else Outcome.FAILED
         summary, remedy = ("exit status 0", "") if ran.exit_status == 0 else _failure(purpose, line, ran)
@@ -181,7 +181,7 @@ class Bench:
             return check
         return msgspec.structs.replace(check, findings=findings_in(f"{ran.stdout}\n{ran.stderr}", str(self.checkout)))
 
-    def _passed_with_warnings(self, purpose: Purpose, line: str, ran: Ran) -> Check | None:
+    def _passed_with_warnings(self, purpose: Purpose, line: str, ran: CommandRan) -> Check | None:
         if purpose is not Purpose.LINT or not _only_warnings(line, ran):
             return None
         summary = f"exit status {ran.exit_status}, for warnings alone: they do not reject"
@@ -209,7 +209,7 @@ class Bench:
             return _of_command(Purpose.TEST, line, ran, Outcome.PASSED, summary, "", tests)
         return self._excused(_of_command(Purpose.TEST, line, ran, Outcome.FAILED, *problem, tests), ran)
 
-    def _test_problem(self, line: str, ran: Ran, tests: TestRun | None) -> tuple[str, str] | None:
+    def _test_problem(self, line: str, ran: CommandRan, tests: TestRun | None) -> tuple[str, str] | None:
         """Why a test run is no proof: first what the exit status says, then what the output does."""
         if tests is not None and tests.failed:
             hidden = ", though the exit status is 0" if ran.exit_status == 0 else ""
@@ -232,7 +232,7 @@ class Bench:
             )
         return None
 
-    def _excused(self, check: Check, ran: Ran) -> Check:
+    def _excused(self, check: Check, ran: CommandRan) -> Check:
         """Let old failures pass where a person decided so, if the runner named each one that failed."""
         tests, baseline = check.tests, self._baseline
         if tests is None or baseline is None or not self.plan.tolerates_old_failures:
@@ -297,7 +297,7 @@ def is_folder_of(checkout: Path, root: str) -> bool:
 
 
 def _of_command(
-    purpose: str, line: str, ran: Ran, outcome: Outcome, summary: str, remedy: str, tests: TestRun | None = None
+    purpose: str, line: str, ran: CommandRan, outcome: Outcome, summary: str, remedy: str, tests: TestRun | None = None
 ) -> Check:
     return Check(
         name=purpose,
@@ -315,7 +315,7 @@ def _of_command(
     )
 
 
-def _fault(purpose: str, ran: Ran) -> Fault:
+def _fault(purpose: str, ran: CommandRan) -> Fault:
     """Fetching and building can fail for reasons that pass. What tests and linters print is about the work."""
     if _lacks_its_program(ran):
         return Fault.NO_PROGRAM
@@ -324,19 +324,19 @@ def _fault(purpose: str, ran: Ran) -> Fault:
     return classify(ran.exit_status, f"{ran.stdout}\n{ran.stderr}")
 
 
-def _lacks_its_program(ran: Ran) -> bool:
+def _lacks_its_program(ran: CommandRan) -> bool:
     return ran.exit_status in (_NOT_EXECUTABLE, _NOT_FOUND) or bool(
         ran.exit_status and _NO_MODULE.search(ran.stderr[-10_000:])
     )
 
 
-def _missing_program(ran: Ran) -> str:
+def _missing_program(ran: CommandRan) -> str:
     """The name of what is missing, as the shell or the interpreter said it."""
     found = _MISSING.search(f"{ran.stderr}\n{ran.stdout}"[-20_000:])
     return f" ({one_line(found[found.lastindex or 0])})" if found else ""
 
 
-def _failure(purpose: str, line: str, ran: Ran) -> tuple[str, str]:
+def _failure(purpose: str, line: str, ran: CommandRan) -> tuple[str, str]:
     """What happened and what to do, for a command that did not end well."""
     shown = one_line(line)
     if purpose is Purpose.SETUP and _fault(purpose, ran) is Fault.NETWORK:
@@ -355,7 +355,7 @@ def _failure(purpose: str, line: str, ran: Ran) -> tuple[str, str]:
     return f"exit status {ran.exit_status}", f"Run `{shown}` and fix what it names."
 
 
-def _only_warnings(line: str, ran: Ran) -> bool:
+def _only_warnings(line: str, ran: CommandRan) -> bool:
     if ran.exit_status is None or ran.exit_status <= 0 or ran.cut:
         return False
     if "pylint" in line:

@@ -77,7 +77,7 @@ class Command(msgspec.Struct, frozen=True):
     place: Path | None = None  # the whole checkout, where `cwd` is a folder of it
 
 
-class Ran(msgspec.Struct, frozen=True):
+class CommandRan(msgspec.Struct, frozen=True):
     """How it ended. Of long output the beginning and the end are enough; `cut` says that there was more."""
 
     exit_status: int | None  # None: a signal, the time limit, or unknown
@@ -93,4 +93,4 @@ class Ran(msgspec.Struct, frozen=True):
 class Runner(Protocol):
     """Runs a command in a cage without secrets. A program that is not found ends with status 127, as in a shell."""
 
-    def __call__(self, command: Command, /) -> Ran: ...
+    def __call__(self, command: Command, /) -> CommandRan: ...

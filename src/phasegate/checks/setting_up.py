@@ -12,7 +12,7 @@ import msgspec
 
 from phasegate.checks.evidence import Check, Outcome, not_asked, passed
 from phasegate.checks.excerpt import excerpt, one_line
-from phasegate.checks.plan import Plan, Purpose, Ran
+from phasegate.checks.plan import CommandRan, Plan, Purpose
 from phasegate.checks.setup_cache import KeptSetup, SetupCache, remove_added
 from phasegate.checks.snapshot import Snapshot
 from phasegate.rules.detection import SetupCandidate
@@ -47,7 +47,7 @@ def collecting(test: str) -> str:
     return f"{test} --collect-only -q" if _PYTEST.search(test) and simple else ""
 
 
-def read_collected(ran: Ran) -> Collected | None:
+def read_collected(ran: CommandRan) -> Collected | None:
     """What a collection said; None if it said nothing, which is no proof."""
     found = [*_COLLECTED.finditer(f"{ran.stdout}\n{ran.stderr}")]
     if not found:
@@ -96,8 +96,8 @@ class SetupGround(NamedTuple):
     plan: Plan
     checkout: Path
     before: Snapshot
-    run: Callable[[str, str], Ran]  # purpose, command line
-    judge: Callable[[str, str, Ran], Check]
+    run: Callable[[str, str], CommandRan]  # purpose, command line
+    judge: Callable[[str, str, CommandRan], Check]
 
 
 def set_up(ground: SetupGround, kept: SetupPlace | None) -> SetUp:

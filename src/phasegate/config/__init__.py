@@ -21,7 +21,7 @@ from phasegate.config.layers import (
     SEED_VARIABLES,
     Given,
     Key,
-    Place,
+    SettingPlace,
     ValueSource,
     find_place,
     from_environment,
@@ -79,7 +79,7 @@ class Effective(NamedTuple):
 
     config: Config
     sources: Mapping[Key, ValueSource]
-    place: Place
+    place: SettingPlace
     has_file: bool
 
 

@@ -50,20 +50,20 @@ class Given(NamedTuple):
     is_text: bool
 
 
-class Place(NamedTuple):
+class SettingPlace(NamedTuple):
     """The repository that a folder belongs to, and its configuration file, which need not exist."""
 
     root: Path
     file: Path
 
 
-def find_place(start: Path) -> Place:
+def find_place(start: Path) -> SettingPlace:
     """The root of the repository around a folder, and the configuration file there: a run has one, wherever it begins.
 
     Outside of any repository only the folder's own file counts: nobody knows who wrote those further up.
     """
     root = next((folder for folder in (start, *start.parents) if os.path.lexists(folder / ".git")), start)
-    return Place(root, root / FILE_NAME)
+    return SettingPlace(root, root / FILE_NAME)
 
 
 def read_file(path: Path) -> str | None:

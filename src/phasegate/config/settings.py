@@ -89,7 +89,7 @@ class Agent(Settings, frozen=True):
     scenario: Text | None = None  # of a scripted agent, from the root of the repository
 
 
-class Run(Settings, frozen=True):
+class RunSettings(Settings, frozen=True):
     max_review_cycles: AtLeastOne = 5
     max_revisions: AtLeastOne = 3
     parallel: AtLeastOne = 2
@@ -242,7 +242,7 @@ class Fleet(Settings, frozen=True):
 class Config(Settings, frozen=True):
     agents: Mapping[str, Agent] = msgspec.field(default_factory=dict)
     roles: Mapping[str, str] = msgspec.field(default_factory=dict)
-    run: Run = Run()
+    run: RunSettings = RunSettings()
     limits: Limits = Limits()
     checks: Mapping[str, Checks] = msgspec.field(default_factory=dict)
     workflows: Mapping[str, OwnWorkflow] = msgspec.field(default_factory=dict)

@@ -11,7 +11,7 @@ from phasegate.engine.job_end import Assigned
 from phasegate.engine.ports import RecordReader, RunRecord, TrailSink
 from phasegate.engine.project import Project
 from phasegate.files.durable import sync_file_system
-from phasegate.record.rows import Job as JobRow
+from phasegate.record.rows import Job
 from phasegate.rules.spending import Caps, reached
 
 
@@ -50,7 +50,7 @@ class CapReached(NamedTuple):
 class Admitted(NamedTuple):
     """What a worker is given besides the order itself."""
 
-    row: JobRow  # the job as the journal knows it from its start on
+    row: Job  # the job as the journal knows it from its start on
     refused: CapReached | None
     has_a_stand_in: bool  # another agent goes on, should this one run into a limit
     limits_before: int  # how often in a row it came to one
@@ -83,8 +83,8 @@ def _refused(project: Project, record: RecordReader, feature: str) -> CapReached
     return CapReached(f"a limit is reached: {reason}", remedy)
 
 
-def _started_row(project: Project, assigned: Assigned) -> JobRow:
-    return JobRow(
+def _started_row(project: Project, assigned: Assigned) -> Job:
+    return Job(
         assigned.feature,
         assigned.job,
         assigned.work_id,

@@ -19,7 +19,7 @@ from phasegate.checks.caged import CagedRunner
 from phasegate.checks.commands import Bench, is_folder_of
 from phasegate.checks.evidence import Check, Outcome, failed
 from phasegate.checks.manifest import asked
-from phasegate.checks.plan import Command, Plan, Purpose, Ran, Runner
+from phasegate.checks.plan import Command, CommandRan, Plan, Purpose, Runner
 from phasegate.checks.setting_up import FEW, SetupPlace
 from phasegate.checks.setup_cache import SetupCache, key_of, programs_among
 from phasegate.config.settings import AlreadyFailing
@@ -266,7 +266,7 @@ def runner_in(project: Project, folder: Path, kind: str, hear: Hear | None = Non
     level, hosts = wanted_level(project), project.config.run.setup_hosts
     run = CagedRunner(folder, tag, level, project.stop, stores, job_limits(project), hosts)
 
-    def shown(command: Command, /) -> Ran:
+    def shown(command: Command, /) -> CommandRan:
         """Who watches sees what runs and for how long."""
         if hear is not None:
             hear(command.purpose, command.argv[-1])

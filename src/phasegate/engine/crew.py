@@ -8,10 +8,10 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import NamedTuple, Self
 
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.engine.job_end import Ended
 
-Announce = Callable[[Job], None]
+Announce = Callable[[CagedJob], None]
 Work = Callable[[Announce], Ended]
 
 
@@ -28,7 +28,7 @@ class Crew:
     def __init__(self) -> None:
         self._lock = Lock()
         self._running: dict[str, Thread] = {}
-        self._cages: list[Job] = []
+        self._cages: list[CagedJob] = []
         self._stops = 0
         self._ends: SimpleQueue[Came] = SimpleQueue()
 
@@ -69,7 +69,7 @@ class Crew:
                     cage.stop()
             self._stops = max(stops, self._stops)
 
-    def _announce(self, cage: Job) -> None:
+    def _announce(self, cage: CagedJob) -> None:
         with self._lock:
             self._cages.append(cage)
             for _ in range(self._stops):

@@ -9,8 +9,7 @@ from phasegate.engine.ports import RecordReader, RunRecord
 from phasegate.engine.project import Project
 from phasegate.engine.work_journal import Due, Transition, WorkJournal
 from phasegate.record.row_events import gate_judged, workflow_changed
-from phasegate.record.rows import Event, Gate, Recorded
-from phasegate.record.rows import Workflow as WorkflowRow
+from phasegate.record.rows import Event, Gate, Recorded, WorkflowRow
 from phasegate.record.view import write_view
 from phasegate.rules.decide import apply, decide, fold
 from phasegate.rules.feature_events import GateChecked, Happened

@@ -26,7 +26,7 @@ from phasegate.agents.sign_in import lent
 from phasegate.agents.spool_request import ArtifactWrite, SpoolRequest
 from phasegate.agents.way_out import Outward, with_way_out
 from phasegate.cage.broker import Broker, Reached
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.probe import bounds_hosts, choose
 from phasegate.cage.redact import Redactor
 from phasegate.cage.request import MIB, JobLimits, Level, Request
@@ -44,8 +44,7 @@ from phasegate.engine.project import Project
 from phasegate.errors import StateConflict
 from phasegate.prompts.assemble import Assembled, PromptRequest, assemble
 from phasegate.record.row_events import job_ended, trail_sealed
-from phasegate.record.rows import Event
-from phasegate.record.rows import Job as JobRow
+from phasegate.record.rows import Event, Job
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.board import HIDDEN_TOLD
 from phasegate.rules.harnesses import ROWS
@@ -67,7 +66,7 @@ def run_job(
     trails: TrailSink,
     assigned: Assigned,
     admitted: Admitted,
-    announce: Callable[[Job], None] = lambda cage: None,
+    announce: Callable[[CagedJob], None] = lambda cage: None,
 ) -> Ended:
     """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
     if admitted.refused is not None:
@@ -111,7 +110,7 @@ def run_job(
         watch = admitted.look_outside() if level is Level.NONE else None
         live = LiveTrail(trail.agent, trail.write, project.clock.monotonic_s)
         with spool.serving(_noting_artifacts(trail, admitted.answer)):
-            cage = Job(request)
+            cage = CagedJob(request)
             announce(cage)  # whoever started this may stop it from another thread
             hear = _listener(project, assigned.job, live, request.secrets)
             report, finished = run_agent(cage, harness.reading(task, cage), hear, trail.signal)
@@ -194,9 +193,7 @@ def _deeds(project: Project, assigned: Assigned) -> list[Deed]:
         return []
 
 
-def _not_started(
-    project: Project, trails: TrailSink, assigned: Assigned, started: JobRow, refused: CapReached
-) -> Ended:
+def _not_started(project: Project, trails: TrailSink, assigned: Assigned, started: Job, refused: CapReached) -> Ended:
     """The end of a job that a cap kept from its start. Its trail says so."""
     trail = JobTrail(trails, assigned, project.now)
     trail.write(US.did(Action.NOTICE, Source.OBSERVED, text=f"not started: {refused.reason}"))
@@ -217,7 +214,7 @@ def clear_away(project: Project, job: str) -> None:
     _empty(project.jobs / job)
 
 
-def last_seen(project: Project, row: JobRow) -> str:
+def last_seen(project: Project, row: Job) -> str:
     """When a job that nobody saw the end of last gave a sign: what it printed last, else its start.
 
     Its trail does not tell: what a dead process left unfinished there is finished by the next one.
@@ -227,7 +224,7 @@ def last_seen(project: Project, row: JobRow) -> str:
     return max(row.started, min(stamp(max(moments_s)), project.now())) if moments_s else row.started
 
 
-def lost_row(row: JobRow, last_seen: str) -> Event:
+def lost_row(row: Job, last_seen: str) -> Event:
     """The end of a job that nobody saw, as the journal knows it."""
     return job_ended(row._replace(ended=last_seen, outcome=str(End.LOST)))
 
@@ -350,7 +347,7 @@ def _note_start(trail: JobTrail, assigned: Assigned, request: Request, prompt: P
     trail.hand_over(assigned.pieces)
 
 
-def _ended_row(project: Project, started: JobRow, ended: Ended, prompt: Path) -> Event:
+def _ended_row(project: Project, started: Job, ended: Ended, prompt: Path) -> Event:
     usage = ended.usage or Usage()
     row = started._replace(
         ended=project.now(),

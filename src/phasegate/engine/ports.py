@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from phasegate.record.rows import Event, Gate, Job, Package, Recorded, Seal, Workflow
+from phasegate.record.rows import Event, Gate, Job, Package, Recorded, Seal, WorkflowRow
 from phasegate.rules.chain import Head
 from phasegate.rules.spending import Spent
 from phasegate.rules.trail import Done
@@ -40,7 +40,7 @@ class RecordReader(Protocol):
 
     def features(self) -> list[str]: ...
 
-    def workflows(self) -> list[Workflow]: ...
+    def workflows(self) -> list[WorkflowRow]: ...
 
     def packages(self, feature: str) -> list[Package]: ...
 

@@ -95,7 +95,7 @@ def _run_command(project: Project, command: Iterable[str], told: Notification) -
         raise ConfigError(f"it ended with {done.exit_code if done.exit_code is not None else f'signal {done.signal}'}")
 
 
-class _NoRedirect(HTTPRedirectHandler):
+class _NoForwarding(HTTPRedirectHandler):
     """What is signed for one address goes to no other."""
 
     def redirect_request(self, *_args: object, **_more: object) -> None:
@@ -106,7 +106,7 @@ def _poster(url: str, told: Notification, moment_s: int, secret: str) -> Callabl
     def post() -> None:
         message = http_message(url, told, moment_s, secret)
         request = Request(message.url, message.body, message.headers, method="POST")  # noqa: S310 - by SHAPES
-        build_opener(_NoRedirect).open(request, timeout=LONGEST_S).close()
+        build_opener(_NoForwarding).open(request, timeout=LONGEST_S).close()
 
     return post
 

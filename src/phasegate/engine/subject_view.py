@@ -16,7 +16,7 @@ from phasegate.engine.views import PackageCard
 from phasegate.engine.watching import Follower
 from phasegate.errors import ConfigError
 from phasegate.record.reader import Reader
-from phasegate.record.rows import Job, Workflow
+from phasegate.record.rows import Job, WorkflowRow
 from phasegate.rules.answer import parse_answer
 from phasegate.rules.board import ENDED
 from phasegate.rules.feature_events import Ran, Reported, Written
@@ -81,7 +81,7 @@ def find_subject(project: Project, reader: Reader, wanted: str, feature: str | N
 
 
 def _only(
-    wanted: str, having: Sequence[str], rows: dict[str, Workflow], feature: str | None, where_to_look: str
+    wanted: str, having: Sequence[str], rows: dict[str, WorkflowRow], feature: str | None, where_to_look: str
 ) -> str:
     found = [slug for slug in having if feature in (None, slug)]
     if len(found) > 1:
@@ -109,7 +109,7 @@ def _phase(reader: Reader, wanted: str, slug: str) -> Subject:
     return Subject(slug, phase.key, jobs, phase=phase)
 
 
-def _archive(reader: Reader, rows: dict[str, Workflow], slug: str) -> Subject:
+def _archive(reader: Reader, rows: dict[str, WorkflowRow], slug: str) -> Subject:
     """What comes behind the last gate is shown as a phase: it has agents, documents and no gate."""
     jobs = tuple(job for job in reader.jobs(slug) if job.phase == ARCHIVE)
     status = "completed" if rows[slug].stage in ENDED else "in_progress"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from phasegate.config import Effective, find_place, load
-from phasegate.config.layers import Place
+from phasegate.config.layers import SettingPlace
 from phasegate.config.settings import Config
 from phasegate.record.location import find_root, main_tree
 from phasegate.rules.template import prefix_of
@@ -18,7 +18,7 @@ def root_around(folder: Path) -> Path:
     return find_root(folder)
 
 
-def place_around(folder: Path) -> Place:
+def place_around(folder: Path) -> SettingPlace:
     """Where the settings are kept, whether or not they can be read."""
     return find_place(main_tree(folder))
 

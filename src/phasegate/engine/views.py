@@ -19,7 +19,7 @@ from phasegate.record.location import locate, state_home
 from phasegate.record.reader import Reader as Reader  # doors name the type
 from phasegate.record.reader import read_store
 from phasegate.record.rows import Job as Job
-from phasegate.record.rows import Package, Workflow
+from phasegate.record.rows import Package, WorkflowRow
 from phasegate.rules.board import (
     ENDED,
     HIDDEN_TOLD,
@@ -323,7 +323,7 @@ def _resting(reader: Reader | None) -> tuple[RestingAgent, ...]:
     return tuple(RestingAgent(agent, moment) for agent, moment in moments.items())
 
 
-def feature_card(reader: Reader, row: Workflow) -> FeatureCard:
+def feature_card(reader: Reader, row: WorkflowRow) -> FeatureCard:
     """A feature that has a workflow."""
     keys, worker = row.phases.split(), worker_on(reader, row.feature)
     outcomes = {gate.phase: gate.outcome for gate in reader.gates(row.feature)}
@@ -350,7 +350,7 @@ def waiting_features(reader: Reader) -> list[str]:
     return [row.feature for row in reader.workflows() if _waits(reader, row)]
 
 
-def _waits(reader: Reader, row: Workflow) -> bool:
+def _waits(reader: Reader, row: WorkflowRow) -> bool:
     is_last = row.position == len(row.phases.split()) - 1
     waits = standing_of(row.stage, is_last_phase=is_last, is_held=False) == "waiting"
     return waits and worker_on(reader, row.feature) is None

@@ -22,7 +22,7 @@ from phasegate.record.location import Location
 from phasegate.record.lock import repository_lock
 from phasegate.record.reader import Reader, read_store
 from phasegate.record.row_events import row_of
-from phasegate.record.rows import Gate, Job, Package, Row, Seal, Workflow
+from phasegate.record.rows import Gate, Job, Package, Row, Seal, WorkflowRow
 from phasegate.record.trail_files import Key, read_trail, trail_files
 from phasegate.record.trail_log import OpenTrail, log_files, read_log
 from phasegate.rules.chain import Link, first_break, origin
@@ -254,7 +254,7 @@ def _key(row: Row) -> tuple[str, ...]:
             return "job", row.id
         case Seal():
             return "seal", row.job
-        case Workflow():
+        case WorkflowRow():
             return "workflow", row.feature
         case Gate():
             return "gate", row.feature, str(row.number)
@@ -274,7 +274,7 @@ def _check_heads(heads: Heads, kept: Kept | None, anchor: Anchor | None, store_i
 def _check_rows(reader: Reader, rows: Rows, findings: Findings) -> None:
     """The tables say what the journal says."""
     found: list[Row] = [*reader.all_rows(Package), *reader.all_rows(Job), *reader.all_rows(Seal)]
-    found += [*reader.all_rows(Workflow), *reader.all_rows(Gate)]
+    found += [*reader.all_rows(WorkflowRow), *reader.all_rows(Gate)]
     stored = {_key(row): row for row in found}
     for key in sorted(rows.keys() | stored.keys()):
         if rows.get(key) != stored.get(key):

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any, Self, TypeVar
 
 from phasegate.record.location import Location
-from phasegate.record.rows import TABLES, Gate, Job, Package, Recorded, Seal, Workflow
+from phasegate.record.rows import TABLES, Gate, Job, Package, Recorded, Seal, WorkflowRow
 from phasegate.record.schema import SCHEMA, Schema, connect, damaged, explain
 from phasegate.rules.artifact_path import slug_problem
 from phasegate.rules.spending import Spent
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the chain is for those who verify: it loads OpenSSL
     from phasegate.rules.chain import Head, Link
 
 _COLUMNS = "position, feature, seq, ts, kind, payload"
-R = TypeVar("R", Package, Job, Seal, Workflow, Gate)
+R = TypeVar("R", Package, Job, Seal, WorkflowRow, Gate)
 
 
 def read_store(location: Location, schema: Schema = SCHEMA) -> Reader | None:
@@ -113,9 +113,9 @@ class Reader:
         """The jobs of a feature in the order in which they started."""
         return self._rows(Job, "WHERE feature = ? ORDER BY started, id", feature)
 
-    def workflows(self) -> list[Workflow]:
+    def workflows(self) -> list[WorkflowRow]:
         """Every feature's workflow, the one that was moved last first."""
-        by_feature = {row.feature: row for row in self._rows(Workflow, "")}
+        by_feature = {row.feature: row for row in self._rows(WorkflowRow, "")}
         return [by_feature[feature] for feature in self.features() if feature in by_feature]
 
     def gates(self, feature: str) -> list[Gate]:

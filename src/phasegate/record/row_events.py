@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from phasegate.record.rows import Event, Gate, Job, Package, Row, Seal, Workflow
+from phasegate.record.rows import Event, Gate, Job, Package, Row, Seal, WorkflowRow
 from phasegate.typed import read_json, read_value
 
 JOB_STARTED = "job.started"
@@ -17,7 +17,7 @@ ROW_OF_KIND: dict[str, type[Row]] = {
     JOB_STARTED: Job,
     "job.ended": Job,
     "trail.sealed": Seal,
-    "workflow.changed": Workflow,
+    "workflow.changed": WorkflowRow,
     "gate.judged": Gate,
 }
 
@@ -38,7 +38,7 @@ def trail_sealed(seal: Seal) -> Event:
     return _event("trail.sealed", seal)
 
 
-def workflow_changed(workflow: Workflow) -> Event:
+def workflow_changed(workflow: WorkflowRow) -> Event:
     return _event("workflow.changed", workflow)
 
 

@@ -62,7 +62,7 @@ class Job(NamedTuple):
     output_tokens: int = 0
 
 
-class Workflow(NamedTuple):
+class WorkflowRow(NamedTuple):
     """Where a feature's workflow stands. `phases` are the keys, with blanks between them."""
 
     feature: str
@@ -106,5 +106,5 @@ class Seal(NamedTuple):
     witnessed: bool = True
 
 
-Row = Package | Job | Workflow | Gate | Seal
-TABLES: dict[type[Row], str] = {Package: "package", Job: "job", Workflow: "workflow", Gate: "gate", Seal: "seal"}
+Row = Package | Job | WorkflowRow | Gate | Seal
+TABLES: dict[type[Row], str] = {Package: "package", Job: "job", WorkflowRow: "workflow", Gate: "gate", Seal: "seal"}

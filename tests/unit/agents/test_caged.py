@@ -14,15 +14,15 @@ import pytest
 from phasegate.agents.caged import pinned, place_tools, run_agent
 from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, FinishedRun
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.request import Level, Request
 
 PYTHON = (sys.executable, "-I", "-c")
 
 
-def job_of(folder: Path, code: str) -> Job:
+def job_of(folder: Path, code: str) -> CagedJob:
     (folder / "work").mkdir()
-    return Job(
+    return CagedJob(
         Request(
             argv=(*PYTHON, code),
             cwd=folder / "work",

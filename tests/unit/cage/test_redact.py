@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from phasegate.cage.bounded_output import Stream
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.redact import MARK, Redactor
 from phasegate.cage.request import Level, Request
 from phasegate.rules.lent_values import SHORTEST
@@ -93,7 +93,7 @@ def test_neither_log_nor_memory_nor_listener_sees_a_secret_that_a_job_prints(tmp
     )
     for secrets, shown in ((), b"<" + KEY + b">" + KEY), ((KEY,), b"<[redacted]>[redacted]"):
         heard: list[bytes] = []
-        outcome = Job(request._replace(secrets=secrets)).run(lambda _, chunk: heard.append(chunk))  # noqa: B023
+        outcome = CagedJob(request._replace(secrets=secrets)).run(lambda _, chunk: heard.append(chunk))  # noqa: B023
         assert b"".join(heard) == shown
         assert (outcome.stdout if stream is Stream.STDOUT else outcome.stderr).data == shown
         assert (tmp_path / f"{stream}.log").read_bytes() == shown

@@ -10,7 +10,7 @@ import pytest
 
 from phasegate.cage import reach
 from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import Job
+from phasegate.cage.job import CagedJob
 from phasegate.cage.request import Level
 from phasegate.errors import ConfigError
 from support.caged import SANDBOXED, Room, make_room
@@ -40,7 +40,7 @@ def room(tmp_path: Path) -> Room:
 
 
 def tried(room: Room, level: Level, *paths: Path, **changes: object) -> dict[str, str]:
-    outcome = Job(room.request(TRY, level, *(str(path) for path in paths), **changes)).run()
+    outcome = CagedJob(room.request(TRY, level, *(str(path) for path in paths), **changes)).run()
     assert outcome.exit_code == 0, outcome.stderr.text
     return dict(line.split() for line in outcome.stdout.text.splitlines())  # type: ignore[misc]
 
@@ -83,7 +83,7 @@ def test_a_command_that_lies_in_the_worktree_leaves_it_writable(room: Room, leve
     script.parent.mkdir()
     script.write_text("#!/bin/sh\necho work > bin/result\n")
     script.chmod(0o755)
-    outcome = Job(room.program(("./bin/agent",), level, command=("./bin/agent", str(script)))).run()
+    outcome = CagedJob(room.program(("./bin/agent",), level, command=("./bin/agent", str(script)))).run()
     assert (outcome.exit_code, (room.worktree / "bin/result").read_text()) == (0, "work\n")
 
 
@@ -112,7 +112,7 @@ def test_a_worktree_that_is_a_link_is_refused(room: Room, level: Level) -> None:
     link.symlink_to(elsewhere)
     for refused in (link, room.root / "missing", Path("/"), Path("/usr"), Path("/etc/..")):
         with pytest.raises(ConfigError):
-            Job(room.program(("true",), level, writable=(refused,))).run()
+            CagedJob(room.program(("true",), level, writable=(refused,))).run()
 
 
 @sandboxed
@@ -120,7 +120,7 @@ def test_a_repository_that_is_reached_through_a_link_works(room: Room, level: Le
     (room.root / "link").symlink_to(room.root)
     through = room.root / "link"
     request = room.program(("sh", "-c", "touch work; touch ~/x; pwd"), level, writable=(through / "worktree",))
-    outcome = Job(request._replace(cwd=through / "worktree", folder=through / "job")).run()
+    outcome = CagedJob(request._replace(cwd=through / "worktree", folder=through / "job")).run()
     assert (outcome.exit_code, outcome.stdout.text) == (0, f"{room.worktree}\n"), outcome.stderr.text
     assert (room.worktree / "work").exists()
     assert (room.root / "job/home/x").exists()
@@ -140,7 +140,7 @@ def test_a_home_that_is_a_link_shows_its_programs_and_hides_its_secrets(
     (real / ".local/bin").mkdir()
     (real / ".local/bin/tool").symlink_to("../share/tool/1/tool")
     env = scrubbed(given={"PATH": f"{home}/.local/bin:/usr/bin:/bin"})
-    assert Job(room.program(("tool",), level, env=env)).run().stdout.text == "data"
+    assert CagedJob(room.program(("tool",), level, env=env)).run().stdout.text == "data"
     assert tried(room, level, key, home / ".ssh/id_rsa", readable=(home,), env=env) == {"id_rsa": "absent"}
 
 

@@ -12,7 +12,7 @@ import pytest
 from phasegate.checks.commands import Bench
 from phasegate.checks.evidence import Check, Evidence, Outcome
 from phasegate.checks.manifest import ReturnedWork, gather_evidence
-from phasegate.checks.plan import Command, Ran
+from phasegate.checks.plan import Command, CommandRan
 from phasegate.checks.secrets import Added
 from phasegate.checks.setting_up import Collected, SetupPlace
 from phasegate.checks.setup_cache import SetupCache
@@ -544,7 +544,7 @@ def test_of_setups_that_find_far_too_few_tests_the_best_is_taken(tmp_path: Path)
 def test_only_the_setup_is_given_the_network(tmp_path: Path) -> None:
     asked: dict[str, bool] = {}
 
-    def run(command: Command) -> Ran:
+    def run(command: Command) -> CommandRan:
         asked[command.argv[-1]] = command.network
         return run_plainly(command)
 

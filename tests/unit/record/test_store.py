@@ -22,7 +22,7 @@ from phasegate.record.location import Location
 from phasegate.record.lock import feature_lock, repository_lock
 from phasegate.record.reader import Reader, read_store
 from phasegate.record.row_events import job_ended, job_started, package_changed, workflow_changed
-from phasegate.record.rows import Event, Job, Package, Workflow
+from phasegate.record.rows import Event, Job, Package, WorkflowRow
 from phasegate.record.schema import SCHEMA, Schema
 from phasegate.record.store import MovedOn, open_store
 from support.growth import assert_grows_no_faster_than_its_input
@@ -447,7 +447,7 @@ def test_a_store_of_the_first_version_gets_the_tables_and_columns_that_it_lacks(
         assert [job.tokens for job in reader.jobs(FEATURE)] == [0, 0]
         assert (reader.workflows(), reader.gates(FEATURE)) == ([], [])
     with open_record(location) as store:
-        over = Workflow(FEATURE, "quick", "x", "main", "01-a", 0, "completed", 1, merged="c0ffee")
+        over = WorkflowRow(FEATURE, "quick", "x", "main", "01-a", 0, "completed", 1, merged="c0ffee")
         store.append_now(FEATURE, TS, [workflow_changed(over), job_started(Job(FEATURE, "j", "", "plan", 1, "a", TS))])
         assert store.workflows() == [over]
     assert verify(location).ok
