@@ -70,8 +70,10 @@ def listed() -> list[Fields]:
 
 def command_of(name: object, given: object) -> list[str]:
     """The command that a call means. A value is always the value of an option: no text of a model becomes one."""
-    if not isinstance(name, str) or name not in TOOLS or not isinstance(given, dict):
+    if not isinstance(name, str) or name not in TOOLS:
         raise RefusedCall(INVALID_PARAMS, f"there is no tool {name}; known are: {', '.join(TOOLS)}")
+    if not isinstance(given, dict):
+        raise RefusedCall(INVALID_PARAMS, f"{name}: the arguments are no object")
     _, fields, needed, _, command = TOOLS[name]
     kinds = {"string": str, "boolean": bool, "array": list}
     for field, value in given.items():
@@ -140,5 +142,6 @@ class JobServer:
             return {"tools": listed()}
         if method != "tools/call":
             raise RefusedCall(NO_SUCH_METHOD, f"there is no method {method}")
-        status, said = self._carry(command_of(params.get("name"), params.get("arguments", {})))
+        given = params.get("arguments")  # some clients send null where there are none
+        status, said = self._carry(command_of(params.get("name"), {} if given is None else given))
         return {"content": [{"type": "text", "text": said}], "isError": status != 0}

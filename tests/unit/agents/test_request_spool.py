@@ -209,6 +209,8 @@ def test_the_commands_are_tools_too_and_no_value_of_a_call_becomes_an_option(
             tool_call("status", package=["WP01"]),
             tool_call("dispatch", package="WP01"),
             {"method": "resources/list"},
+            {"method": "tools/call", "params": {"name": "status", "arguments": None}},
+            {"method": "tools/call", "params": {"name": "status", "arguments": ["WP01"]}},
         )
     assert found[0]["result"]["protocolVersion"] == "2025-06-18"
     tools = found[1]["result"]["tools"]
@@ -217,8 +219,11 @@ def test_the_commands_are_tools_too_and_no_value_of_a_call_becomes_an_option(
     assert found[2]["result"] == {"content": [{"type": "text", "text": "done\n"}], "isError": False}
     assert found[3]["result"] == {"content": [{"type": "text", "text": "no\n"}], "isError": True}
     assert found[4]["result"]["content"][0]["text"] == "the short one\n"
-    assert [found[at]["error"]["code"] for at in (5, 6, 7)] == [-32602, -32602, -32601]
+    assert [found[at]["error"]["code"] for at in (5, 6, 7, 9)] == [-32602, -32602, -32601, -32602]
+    assert not found[8]["result"]["isError"]  # null is how some clients say that there are none
+    assert found[9]["error"]["message"] == "status: the arguments are no object"
     assert {*seen} == {
+        Status(None),
         Status("WP01"),
         ArtifactWrite(None, "--all", "--json"),
         Ask(" --known q0", ("--no-wait",)),
