@@ -12,8 +12,9 @@ from pathlib import Path
 
 from phasegate import __version__
 from phasegate.doors.mcp.asking import McpPeer, Question
+from phasegate.doors.mcp.call import McpDesk
 from phasegate.doors.mcp.documents import PROMPTS, RESOURCE_TEMPLATES, list_resources, prompt_text, read_resource
-from phasegate.doors.mcp.tools import TOOLS, McpDesk, call_tool
+from phasegate.doors.mcp.tools import TOOLS, call_tool
 from phasegate.doors.mcp.wire import INVALID_PARAMS, NO_SUCH_METHOD, Call, Fields, McpError
 from phasegate.errors import PhasegateError
 

@@ -3,112 +3,49 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Meta
 
-from phasegate.doors.mcp.asking import InputRequired, OpenQuestions, Question, Unasked
+from phasegate.doors.mcp.asking import InputRequired, Question
+from phasegate.doors.mcp.call import (
+    Arguments,
+    ArtifactOf,
+    DecisionOf,
+    McpDesk,
+    PartOf,
+    RunOf,
+    StartOf,
+    StatusOf,
+    StopOf,
+    WaitFor,
+    by,
+    standing,
+)
+from phasegate.doors.mcp.deciding import decide
 from phasegate.doors.mcp.wire import INVALID_PARAMS, Fields, McpError
 from phasegate.engine import orders
 from phasegate.engine.artifact_files import ArtifactFiles
 from phasegate.engine.detached_run import start_detached, stop_runs
 from phasegate.engine.driver import Wishes
 from phasegate.engine.feature_journal import read_feature
-from phasegate.engine.feature_view import StandingView, feature_view, standing_view
+from phasegate.engine.feature_view import feature_view, standing_view
 from phasegate.engine.job_view import job_view
-from phasegate.engine.project import Project, Store, open_project, opened_store
-from phasegate.engine.questions import answer, find_question
+from phasegate.engine.project import open_project, opened_store
 from phasegate.engine.subject_view import PartKind, find_subject, part_of
 from phasegate.engine.tracing import choose_feature, trace_feature
 from phasegate.engine.views import Reader, feature_named, find_cards, need_reader, open_reader, overview, worker_on
 from phasegate.engine.watching import Follower
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
-from phasegate.rules.ordering import By
 from phasegate.rules.plain_json import as_data
 from phasegate.rules.trace import lines_of
 from phasegate.typed import read_value
 
-LONGEST_WAIT_S = 45.0
 LARGEST_TEXT = 20_000  # characters of one answer's text; the rest is on the next page
 MOST_ROWS, MOST_LINES = 50, 100
 LOOK_EVERY_S = 0.1
 SETTLE_S = 0.3  # lines come in bursts: one answer for them
-
-
-class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a tool is called with."""
-
-
-Slug = Annotated[str, Meta(max_length=200, description="e.g. 001-login; the one in work if left out")]
-Sentence = Annotated[str, Meta(max_length=20_000)]
-Page = Annotated[int, Meta(ge=1, le=1_000_000)]
-
-
-class StatusOf(Arguments, frozen=True):
-    feature: Slug = ""
-    package: Annotated[str, Meta(max_length=20, description="e.g. WP01")] = ""
-    job: Annotated[str, Meta(max_length=100)] = ""
-
-
-class WaitFor(Arguments, frozen=True):
-    feature: Slug = ""
-    after: Annotated[int, Meta(ge=-1, description="the cursor of the last answer; -1: from now on")] = -1
-    seconds: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)] = 30
-
-
-class StartOf(Arguments, frozen=True):
-    type: Annotated[str, Meta(max_length=100, description="feature, fix, quick, test-run, ...")]
-    description: Sentence = ""
-
-
-class RunOf(Arguments, frozen=True):
-    feature: Slug = ""
-    step: Annotated[bool, Meta(description="stop at each gate")] = False
-
-
-class StopOf(Arguments, frozen=True):
-    feature: Slug = ""
-
-
-class DecisionOf(Arguments, frozen=True):
-    order: Literal["advance", "retry", "resolve", "back", "escalate", "complete", "cancel", "answer"]
-    feature: Slug = ""
-    phase: Annotated[str, Meta(max_length=200, description="to go back to")] = ""
-    text: Annotated[str, Meta(max_length=20_000, description="how it was resolved, why, or the answer")] = ""
-    question: Annotated[str, Meta(max_length=40, description="to answer: its id")] = ""
-
-
-class ArtifactOf(Arguments, frozen=True):
-    action: Literal["write", "read", "list"]
-    feature: Slug = ""
-    path: Annotated[str, Meta(max_length=5_000, description="below the feature's folder")] = ""
-    content: Annotated[str, Meta(max_length=1_000_000)] = ""
-    page: Page = 1
-
-
-class PartOf(Arguments, frozen=True):
-    what: Literal["findings", "diff", "prompt", "log", "answer", "evidence", "trace"]
-    of: Annotated[str, Meta(max_length=200, description="WP01, a phase or a job; not for findings and trace")] = ""
-    feature: Slug = ""
-    page: Page = 1
-
-
-class McpDesk:
-    """What all calls of one client share."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.states = folder, OpenQuestions()
-
-    @contextmanager
-    def opened(self, feature: str) -> Iterator[tuple[Project, Store, str]]:
-        """The repository with its record, and the feature that is meant."""
-        project = open_project(self.folder)
-        with opened_store(project) as store:
-            yield project, store, orders.chosen(project, store, feature or None)
 
 
 class McpTool(NamedTuple):
@@ -245,29 +182,18 @@ def _explain(given: PartOf, desk: McpDesk, _question: Question) -> Fields:
 # --- what is ordered -------------------------------------------------------------------------------------------------
 
 
-def _by(project: Project, question: Question) -> By:
-    """The person whose agent it is, and the program that asked."""
-    return msgspec.structs.replace(project.ordered_at("mcp"), agent=str(question.client))
-
-
 def _start(given: StartOf, desk: McpDesk, question: Question) -> Fields:
     project = open_project(desk.folder)
     with opened_store(project) as store:
-        slug = orders.start(project, store, given.type, given.description, by=_by(project, question))
-        return {"now": _standing(store, slug), "then": "the tool `run`"}
-
-
-def _standing(store: Store, slug: str) -> StandingView:
-    feature = read_feature(store, slug)
-    assert feature is not None
-    return standing_view(feature, is_held=worker_on(store, slug) is not None)
+        slug = orders.start(project, store, given.type, given.description, by=by(project, question))
+        return {"now": standing(store, slug), "then": "the tool `run`"}
 
 
 def _run(given: RunOf, desk: McpDesk, question: Question) -> Fields:
     """A run never merges: that is a decision."""
     with desk.opened(given.feature) as (project, store, slug):
         cursor = store.head().entries
-    begun = start_detached(project, slug, Wishes(step=given.step, by=_by(project, question)))
+    begun = start_detached(project, slug, Wishes(step=given.step, by=by(project, question)))
     return {"feature": slug, "pid": begun.pid, "cursor": cursor, "log": begun.log, "then": "the tool `wait`"}
 
 
@@ -275,94 +201,6 @@ def _stop(given: StopOf, desk: McpDesk, question: Question) -> Fields:
     question.call.progress("waiting for the run to end")
     report = stop_runs(open_project(desk.folder).location, given.feature or None)
     return {"feature": report.feature, "ended": report.ended}
-
-
-# What only a person may order, whatever is configured.
-_PERSONS_ALONE = ("complete", "cancel")
-_EFFECTS = {
-    "advance": "go on to the next phase",
-    "retry": "start another round of the phase",
-    "resolve": "count the blocker as resolved and try the blocked step again",
-    "back": "take the feature back to an earlier phase",
-    "escalate": "stop the workflow for a person",
-    "complete": "archive the feature and MERGE it",
-    "cancel": "END the workflow without a merge; its branches are kept",
-}
-
-
-def _decide(given: DecisionOf, desk: McpDesk, question: Question) -> Fields:
-    """An order that moves a feature. A person gives it: they are asked, and what they confirm is what is done."""
-    text = given.text.strip()
-    if given.order in orders.NEED_TEXT and not text:
-        raise ConfigError(f"{given.order} needs a text", "say how it was resolved, or why; it is kept on record")
-    if given.order == "answer":
-        return _answer_question(given, desk, question)
-    if given.order == "back" and not given.phase:
-        raise ConfigError("back needs a phase", "the tool `status` shows the phases of a feature")
-    with desk.opened(given.feature) as (project, store, slug):
-        seq, now = store.seq(slug), _standing(store, slug)
-        command = _command(given, slug, text)
-        if given.order not in now.orders:
-            raise StateConflict(f"{slug} does not take {given.order} now", f"it takes: {', '.join(now.orders)}")
-        refused = _asked(project, given, now, question, (slug, given.order, given.phase, text, seq))
-        if refused is not None:
-            with suppress(StateConflict):  # a run holds it: then there was nothing to decide
-                orders.note(project, store, slug, f"{question.client} asked by MCP for: {command}. {refused.reason}")
-            raise StateConflict(f"not done: {refused.reason}", f"a person can order it: {command}")
-        return _ordered(given, project, store, slug, _by(project, question), seq)
-
-
-def _answer_question(given: DecisionOf, desk: McpDesk, question: Question) -> Fields:
-    """A person's answer to an agent inside a job: the person confirms it."""
-    project = open_project(desk.folder)
-    with opened_store(project) as store:
-        found = find_question(store, given.question, given.feature or None)
-        command = f"phasegate answer {found.id} {msgspec.json.encode(given.text).decode()} --feature {found.feature}"
-        asked = (
-            f"{question.client} asks to answer a question of an agent.\nquestion: {found.text}\nanswer: {given.text}"
-        )
-        about = (found.feature, "answer", found.id, given.text)
-        if project.config.mcp.decisions == "never":
-            raise StateConflict("decisions by MCP are switched off ([mcp] decisions)", f"a person can: {command}")
-        refused = None if project.config.mcp.decisions == "agent" else question.confirm(asked, about)
-        if refused is not None:
-            raise StateConflict(f"not done: {refused.reason}", f"a person can: {command}")
-        answer(project, store, found.id, given.text, _by(project, question), found.feature)
-        return {"now": _standing(store, found.feature), "then": "the tool `wait`"}
-
-
-def _asked(project: Project, given: DecisionOf, now: StandingView, question: Question, about: object) -> Unasked | None:
-    policy = project.config.mcp.decisions
-    if policy == "never":
-        return Unasked("decisions by MCP are switched off ([mcp] decisions)")
-    if policy == "agent" and given.order not in _PERSONS_ALONE:
-        return None
-    why = [f"why it waits: {now.reason}"] if now.reason else []
-    findings = [f"findings:\n{now.findings[:1500]}"] if now.findings else []
-    said = [f"on record: {given.text.strip()}"] if given.text.strip() else []
-    phase = f", {given.phase}" if given.order == "back" else ""
-    lead = f"{question.client} asks to {_EFFECTS[given.order]}{phase}."
-    where = f"{now.feature} ({now.type}) in {now.phase}, {now.stage}; the work is on {now.branch}, for {now.base}"
-    return question.confirm("\n".join((lead, where, *why, *findings, *said)), about)
-
-
-def _ordered(given: DecisionOf, project: Project, store: Store, slug: str, by: By, seen: int) -> Fields:
-    orders.give(project, store, slug, orders.GivenOrder(given.order, given.text.strip(), given.phase), by, seen)
-    if given.order == "complete":
-        start_detached(project, slug, Wishes(by=by))
-    return {
-        "now": _standing(store, slug),
-        "then": "" if given.order in ("cancel", "escalate") else "the tool `run`, `wait`",
-    }
-
-
-def _command(given: DecisionOf, slug: str, text: str) -> str:
-    """What a person would type."""
-    said = msgspec.json.encode(text).decode() if text else ""
-    needs_text = given.order in orders.NEED_TEXT
-    argument = f" --reason {said}" if given.order == "cancel" else f" {said}" if needs_text else ""
-    phase = f" {given.phase}" if given.order == "back" else ""
-    return f"phasegate {given.order}{phase}{argument} --feature {slug}"
 
 
 def _artifact(given: ArtifactOf, desk: McpDesk, _question: Question) -> Fields:
@@ -442,7 +280,7 @@ TOOLS = {
             "decide",
             "A person's decision on a feature. The person is asked to confirm it; without them it is refused.",
             DecisionOf,
-            _decide,
+            decide,
             {"now": _OBJECT, "then": _STRING},
             destroys=True,
         ),
