@@ -145,6 +145,19 @@ def test_every_module_of_the_engine_is_on_the_map() -> None:
     assert not {name for name in modules if f"`{name}`" not in page}
 
 
+def test_the_way_of_a_request_is_told_with_the_names_of_the_code() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    way = page.partition("## One request")[2].partition("\n## ")[0]
+    told = [part for part in re.findall(r"`([^`\n]+)`", way) if re.fullmatch(r"[\w./]+(?:\(\w+\))?", part)]
+    sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src/phasegate").rglob("*.py")}
+    modules = {part for path in sources for part in (path.name, path.stem, path.parent.name)}
+    defined = {*re.findall(r"^ *(?:def|class) (\w+)", "\n".join(sources.values()), re.M), *modules, "state", "json"}
+    words = {word for part in told for word in re.split(r"\W+", part.partition("(")[0]) if word}
+    known = {"next", "init", "status", "COMMANDS", "py", "kind", "cli", "main"}
+    assert len(words) > 40
+    assert words - defined - known == set()
+
+
 def test_every_decision_has_a_number_of_its_own() -> None:
     numbers = [path.name.partition("-")[0] for path in (ROOT / "docs/adr").glob("0*.md")]
     assert len(numbers) == len(set(numbers)) > 20, sorted(numbers)
