@@ -35,9 +35,10 @@ def phasegate(*arguments: str, cwd: Path) -> Done:
     nothing = mock.patch.object(sys, "stdin", io.StringIO())
     # Where another test loaded Temporal's client, the entry would leave this process at once.
     stays = mock.patch.object(os, "_exit") if "temporalio" in sys.modules else contextlib.nullcontext()
-    with argv, nothing, stays, contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    lives_on = mock.patch.object(gc, "freeze")  # a quick answer leaves the collector off, since its process ends
+    said, told = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+    with argv, nothing, stays, lives_on, said, told, contextlib.chdir(cwd):
         code = main()
-    gc.unfreeze()  # a quick answer leaves the collector off, since its process ends
     gc.enable()
     out.flush()
     err.flush()
