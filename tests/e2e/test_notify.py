@@ -187,4 +187,4 @@ def test_a_person_can_try_who_would_be_told(tmp_path: Path) -> None:
     settings = project.root / "phasegate.toml"
     settings.write_text(settings.read_text().split("[notify]")[0])
     done = project.call("notify")
-    assert (done.code, "nobody is named" in done.stderr) == (2, True)
+    assert (done.code, "no receiver is set" in done.stderr) == (2, True)

@@ -16,6 +16,7 @@ from phasegate.record.row_events import gate_judged, job_ended, package_changed,
 from phasegate.record.rows import Gate, Job, Package, WorkflowRow
 from phasegate.rules.workflow import WORKFLOWS
 from support.dispatch_project import make_project, package
+from support.entry import Done, phasegate
 from support.record import FEATURE, TS, make_repository, open_record
 
 ACTIVE = {
@@ -27,9 +28,8 @@ ACTIVE = {
 BLOCKED = Package(FEATURE, "WP02", "Check it", "BLOCKED", 2, "File scope violation: a.py", "take it out", TS)
 
 
-def status(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "phasegate", "status", *arguments]
-    return subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=60)
+def status(where: Path, *arguments: str) -> Done:
+    return phasegate("status", *arguments, cwd=where)
 
 
 def on_terminal(where: Path, *arguments: str, columns: int = 120, **variables: str) -> str:
@@ -67,7 +67,7 @@ def begin(location: Location) -> None:
 
 def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
     done = status(location.root)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.code, done.stderr) == (0, "")
     assert done.stdout.startswith("no workflow is active; begin one: phasegate run")
     data = json.loads(status(location.root, "--json").stdout)
     nothing = {"all": {"tokens": 0, "cost_usd": 0.0}}
@@ -207,7 +207,7 @@ def test_one_package_is_shown_with_its_jobs(location: Location) -> None:
     (told,) = json.loads(status(location.root, "WP02", "--feature", FEATURE, "--json").stdout)
     assert (told["state"], told["jobs"][0]["agent"]) == ("BLOCKED", "claude")
     assert status(location.root, "WP02").stdout.count("BLOCKED") == 2
-    assert status(location.root, "WP9").returncode == 2
+    assert status(location.root, "WP9").code == 2
 
 
 def test_json_holds_everything_the_page_shows(location: Location) -> None:
@@ -230,7 +230,7 @@ def test_another_feature_can_be_chosen(location: Location) -> None:
     record(location, Package(FEATURE, "WP01", "a", "DONE"), Package("002-b", "WP01", "b", "DOING"))
     assert "\n002-b\nPLANNED" in status(location.root, "--feature", "002-b").stdout
     done = status(location.root, "--feature", "003-c")
-    assert (done.returncode, f"known are: {FEATURE}, 002-b" in done.stderr) == (2, True)
+    assert (done.code, f"known are: {FEATURE}, 002-b" in done.stderr) == (2, True)
 
 
 @pytest.mark.demand("X2.g")
@@ -289,19 +289,19 @@ def test_a_broken_state_file_hides_no_packages(state: str, location: Location) -
     (location.root / ".isdlc/state.json").write_text(state)
     record(location, BLOCKED)
     done = status(location.root)
-    assert (done.returncode, "WP02 is blocked" in done.stdout) == (0, True)
+    assert (done.code, "WP02 is blocked" in done.stdout) == (0, True)
 
 
 def test_a_damaged_store_is_said_in_words(location: Location) -> None:
     record(location, BLOCKED)
     location.store.write_bytes(b"no store")
     done = status(location.root)
-    assert (done.returncode, "damaged" in done.stderr, done.stdout) == (4, True, "")
+    assert (done.code, "damaged" in done.stderr, done.stdout) == (4, True, "")
 
 
 def test_outside_of_a_repository_there_is_no_status(tmp_path: Path) -> None:
     done = status(tmp_path)
-    assert (done.returncode, "git init" in done.stderr) == (2, True)
+    assert (done.code, "git init" in done.stderr) == (2, True)
 
 
 def test_the_plain_question_loads_no_heavy_module(location: Location) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from phasegate.engine.journal_entries import feature_step
 from phasegate.engine.project import opened_store
 from phasegate.rules.feature_events import Merged
 from support.dispatch_project import FILES, SLUG, DispatchProject, approves, make_project, package, turn, writes
+from support.entry import Done, phasegate
 from support.git_project import git, make_repository, write
 
 SPEC = """# Login
@@ -28,9 +27,8 @@ SPEC_PATH = f"kitty-specs/{SLUG}/spec.md"
 TESTED = ["src/login.ts", "tests/login.test.ts"]
 
 
-def trace(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "phasegate", "trace", *arguments]
-    return subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=60)
+def trace(where: Path, *arguments: str) -> Done:
+    return phasegate("trace", *arguments, cwd=where)
 
 
 def told(where: Path, *arguments: str) -> dict[str, dict[str, object]]:
@@ -57,21 +55,21 @@ def test_a_dispatched_package_leads_from_requirement_to_test(project: DispatchPr
     assert [commit["subject"] for commit in one["commits"]] == ["feat(WP01): People log in [FR-AUTH-001]"]  # type: ignore[attr-defined]
     assert [test["path"] for test in one["tests"]] == TESTED[1:]  # type: ignore[attr-defined]
     said = trace(project.root)
-    assert said.returncode == 0
+    assert said.code == 0
     assert "FR-AUTH-002  People log out.\n  packages  -\n" in said.stdout
     assert said.stdout.endswith("2 requirements: 1 without package, 1 without commit, 1 without test\n")
 
 
 @pytest.mark.demand("D15.d")
 def test_check_says_no_until_nothing_is_missing(project: DispatchProject) -> None:
-    assert trace(project.root, "--check").returncode == 1
+    assert trace(project.root, "--check").code == 1
     project.dispatch()
-    assert trace(project.root, "--check").returncode == 1
+    assert trace(project.root, "--check").code == 1
     only = SPEC.partition('<!-- sk:fr id="FR-AUTH-002"')[0]
     git(project.root, "checkout", "-q", f"feat/{SLUG}")
     write(project.root, {SPEC_PATH: only})
     git(project.root, "commit", "-qam", "Less")
-    assert trace(project.root, "--check").returncode == 0
+    assert trace(project.root, "--check").code == 0
 
 
 @pytest.mark.demand("D15.d")
@@ -156,7 +154,7 @@ def test_a_document_that_cannot_be_read_is_no_evidence(project: DispatchProject)
     write(project.root, {f"kitty-specs/{SLUG}/tasks/WP01.md": "---\nwork_package_id: [\n---\n"})
     git(project.root, "commit", "-qam", "Break it")
     done = trace(project.root, "--check")
-    assert done.returncode == 1
+    assert done.code == 1
     assert "not counted: tasks/WP01.md:" in done.stdout
     assert "MISSING   package, commit, test" in done.stdout
 
@@ -164,15 +162,15 @@ def test_a_document_that_cannot_be_read_is_no_evidence(project: DispatchProject)
 def test_requirements_come_from_the_specification_only(tmp_path: Path) -> None:
     make_repository(tmp_path / "repo", {f"kitty-specs/{SLUG}/tasks/WP01.md": package()})
     done = trace(tmp_path / "repo")
-    assert (done.returncode, "has no spec.md" in done.stderr) == (2, True)
+    assert (done.code, "has no spec.md" in done.stderr) == (2, True)
     assert f"kitty-specs/{SLUG} was looked for in your files" in done.stderr
     git(tmp_path / "repo", "branch", f"feat/{SLUG}")
     head = git(tmp_path / "repo", "rev-parse", "HEAD")[:12]
     assert f"was looked for in {head} (feat/{SLUG}, or its merge), your files" in trace(tmp_path / "repo").stderr
     git(tmp_path / "repo", "branch", "-qD", f"feat/{SLUG}")
     write(tmp_path / "repo", {SPEC_PATH: "# Nothing is required\n"})
-    assert trace(tmp_path / "repo", "--check").returncode == 1
-    assert trace(tmp_path / "repo").returncode == 0
+    assert trace(tmp_path / "repo", "--check").code == 1
+    assert trace(tmp_path / "repo").code == 0
 
 
 def test_the_feature_is_the_one_that_is_meant(tmp_path: Path) -> None:
@@ -181,13 +179,13 @@ def test_the_feature_is_the_one_that_is_meant(tmp_path: Path) -> None:
     assert "no feature yet" in trace(root).stderr
     write(root, {SPEC_PATH: SPEC, "kitty-specs/002-other/spec.md": SPEC.replace("AUTH", "OTHER")})
     done = trace(root)
-    assert (done.returncode, f"--feature: {SLUG}, 002-other" in done.stderr) == (2, True)
+    assert (done.code, f"--feature: {SLUG}, 002-other" in done.stderr) == (2, True)
     assert [*told(root, "--feature", "002-other")] == ["FR-OTHER-001", "FR-OTHER-002"]
-    assert trace(root, "--feature", "../x").returncode == 2
+    assert trace(root, "--feature", "../x").code == 2
     active = {"phases": ["01-a"], "current_phase_index": 0, "artifact_folder": "002-other"}
     write(root, {".isdlc/state.json": json.dumps({"active_workflow": active})})
     assert [*told(root)] == ["FR-OTHER-001", "FR-OTHER-002"]
 
 
 def test_outside_of_a_repository_there_is_nothing_to_trace(tmp_path: Path) -> None:
-    assert trace(tmp_path).returncode == 2
+    assert trace(tmp_path).code == 2

@@ -138,7 +138,7 @@ def read_proposal(answer: str, folders: Collection[str], main: str = "") -> dict
         found = tomllib.loads(blocks[-1]) if blocks else {}
     except tomllib.TOMLDecodeError as error:
         raise StateConflict(
-            f"the agent's proposal is no TOML: {error}", "run discover again, or with another agent"
+            f"the agent's proposal is not TOML: {error}", "run discover again, or with another agent"
         ) from error
     tables = {name.strip("/"): value for name, value in found.items() if isinstance(value, dict)}
     outside = {name: value for name, value in found.items() if not isinstance(value, dict)}

@@ -41,7 +41,7 @@ def open_forge(project: Project) -> AtForge:
     if not address or not repository or not kind:
         lacking = [name for name, value in (("kind", kind), ("url", address), ("repository", repository)) if not value]
         raise ConfigError(
-            f"the remote {settings.remote} ({url}) does not tell which forge it is at",
+            f"the remote {settings.remote} ({url}) does not say which forge it belongs to",
             f"set {', '.join(lacking)} in [forge] of phasegate.toml",
         )
     row = ROWS[kind]
@@ -80,7 +80,7 @@ def _token(row: ForgeRow, named: str, address: ForgeAddress) -> str:
 
 def _sound(value: str, source: str) -> str:
     if not value.isascii() or not value.isprintable() or " " in value:
-        raise EnvironmentUnavailable(f"what {source} holds is no token", "set it anew")
+        raise EnvironmentUnavailable(f"{source} holds no valid token", "set it again")
     return value
 
 

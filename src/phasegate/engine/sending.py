@@ -35,7 +35,7 @@ class Sent(NamedTuple):
 def try_out(project: Project) -> tuple[Sent, ...]:
     """Tell everybody that this is a test."""
     if not (project.config.notify.command or project.config.notify.urls):
-        raise ConfigError("nobody is named", "set command or urls in [notify] of phasegate.toml")
+        raise ConfigError("no receiver is set", "set command or urls in [notify] of phasegate.toml")
     id_ = project.clock.new_id()
     what = ("", "", "this is a test", "", "phasegate status")
     return send(project, Notification(id_, ENDED, project.now(), project.root.name, *what))

@@ -78,7 +78,7 @@ def _signature(secret: str, id_: str, moment_s: int, body: bytes) -> str:
     try:
         key = base64.b64decode(secret.removeprefix(_MARK), validate=True)
     except binascii.Error as error:
-        raise ConfigError("the secret for webhooks is no base64", f"it looks like {_MARK}BASE64") from error
+        raise ConfigError("the secret for webhooks is not base64", f"it looks like {_MARK}BASE64") from error
     signed = hmac.digest(key, b"%s.%d.%s" % (id_.encode(), moment_s, body), "sha256")
     return base64.b64encode(signed).decode()
 

@@ -77,7 +77,7 @@ def _send(found: Sequence[SpanView], measured: Sequence[MeasureView], since: str
     if measured:
         outcomes.append(OTLPMetricExporter(endpoint=paths[1]).export(_metrics(measured, since, resource)).name)
     if any(outcome != "SUCCESS" for outcome in outcomes):
-        raise EnvironmentUnavailable("the collector did not take it", "check its address: --endpoint")
+        raise EnvironmentUnavailable("the collector did not accept it", "check its address: --endpoint")
 
 
 def _nanoseconds(ts: str) -> int:
