@@ -446,7 +446,7 @@ def test_an_agent_that_edits_the_file_of_the_other_blocks_the_package(tmp_path: 
 @pytest.mark.demand("D11.e")
 def test_one_agent_that_fails_blocks_the_package_of_two(tmp_path: Path) -> None:
     project = make_project(tmp_path, {"WP01": package(files=["src/mine.ts", FORM], num_agents=2)})
-    waits = turn("implement", {"sleep_s": 60}, agent_index=0)
+    waits = turn("implement", {"sleep_s": 600}, agent_index=0)
     project.play(waits, turn("implement", {"exit": 3}, agent_index=1))
     assert blocked(project)[0] == "exit status 3"
     reasons = {project.trail(job.id)[-1]["reason"] for job in project.jobs()}
