@@ -115,7 +115,9 @@ def _npm(argv: tuple[str, ...], folder: Path) -> str:
 
 def main(arguments: list[str]) -> int:
     cache, newest = cache_folder(os.environ), "--newest" in arguments
-    arguments = [argument for argument in arguments if argument != "--newest"]
+    # One more than there are processors: much of the time is spent waiting for programs that wait.
+    workers = {"auto": str((os.cpu_count() or 1) + 1)}
+    arguments = [workers.get(argument, argument) for argument in arguments if argument != "--newest"]
     try:
         manifest = newest_manifest(MANIFEST, cache) if newest else MANIFEST
         found = {"PHASEGATE_TEST_AGENTS": str(programs(manifest, cache))}

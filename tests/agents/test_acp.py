@@ -72,6 +72,7 @@ def test_a_write_in_scope_is_allowed_and_the_prompt_arrives_whole(agent: Subject
     assert (checkout / "src/hello.txt").read_text() == "hello\n", ran
     assert len(LONG_PROMPT.encode()) > 300_000
     assert any(LONG_PROMPT.strip() in text for text in model.questions[0].strings)
+    assert not any("A project" in text for text in model.questions[0].strings), "what the prompt names was read besides"
     assert [event.path for event in ran.of_kind(EventKind.FILE)] == ["src/hello.txt"], ran.events
     assert ran.report.usage is not None
     assert ran.report.usage.output_tokens >= 23, ran.report

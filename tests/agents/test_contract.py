@@ -221,7 +221,7 @@ def test_an_option_that_the_program_does_not_know_is_told_as_that(subject: Subje
 @pytest.mark.demand("D10.a")
 @pytest.mark.parametrize("subject", ["qwen"], indirect=True)
 def test_a_program_that_waits_at_a_limit_without_a_word_is_stopped(subject: Subject, tmp_path: Path) -> None:
-    ran, model = play(subject, tmp_path, Fail(429, retry_after_s=3600), first_sign_s=40.0)
+    ran, model = play(subject, tmp_path, Fail(429, retry_after_s=3600), first_sign_s=25.0)
     assert model.questions, ran
     assert ran.report.ending is Ending.SILENT, ran
     assert processes_tagged(ran.tag) == []

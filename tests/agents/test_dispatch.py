@@ -147,6 +147,7 @@ def test_a_contest_of_two_programs_takes_the_one_that_passes(
     assert project.git("show", f"{first['ref']}:{FORM}") == "// TODO"
     assert first["tokens"] > 0
     assert second["tokens"] > 0
+    assert first["cost_usd"] > 0  # the other one tells no cost
     assert project.audit_problems() == []
 
 
