@@ -50,7 +50,7 @@ def answer_on_the_board(project: DispatchProject) -> int:
     """As soon as somebody asks: the status of what the page answered."""
     until_s = time.monotonic() + 120
     while time.monotonic() < until_s:
-        for one in project.command("status", "--json").json["waiting"]:
+        for one in project.program("status", "--json").json["waiting"]:
             if one["question"]:
                 with BoardClient(project.root) as board:
                     assert QUESTION in board.get("/decisions").text

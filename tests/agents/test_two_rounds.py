@@ -77,7 +77,7 @@ def look_at_the_work(project: DispatchProject, subject: Subject, person: Person)
     env = {**os.environ, "TERM": "xterm-256color"}
     size, root = (24, 160), str(project.root)
     with pexpect.spawn(
-        sys.executable, argv, cwd=root, env=env, encoding="utf-8", timeout=WAIT_S, dimensions=size
+        sys.executable, argv, cwd=root, env=env, encoding="utf-8", timeout=WAIT_S, dimensions=size, use_poll=True
     ) as terminal:
         tokens = "" if subject.kind in COUNTS_AT_ITS_END_ONLY else r"  \d[\d.k]* tokens"
         terminal.expect(rf"implement by actor  \d+:\d\d  write {FORM}{tokens}")

@@ -96,7 +96,14 @@ def seen_at_a_terminal(run: FeatureRun, has_looked: threading.Event) -> str:
     """A run to its merge on a terminal, whose live line is looked at while the implementer waits for that."""
     argv, env = run.argv("run", "quick", "Say bye", "--merge"), {**os.environ, "TERM": "xterm-256color"}
     with pexpect.spawn(
-        argv[0], argv[1:], cwd=str(run.root), env=env, encoding="utf-8", timeout=WAIT_S, dimensions=(24, 160)
+        argv[0],
+        argv[1:],
+        cwd=str(run.root),
+        env=env,
+        encoding="utf-8",
+        timeout=WAIT_S,
+        dimensions=(24, 160),
+        use_poll=True,
     ) as terminal:
         terminal.expect(r"WP01  implement by claude  \d+:\d\d  write bye\.py  \d+ tokens")
         drawn = str(terminal.before)

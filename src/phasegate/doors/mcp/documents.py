@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -87,8 +88,8 @@ def _waiting(folder: Path, slug: str) -> str:
 
 def list_resources(folder: Path) -> list[Fields]:
     """The documents of all features, and a journal each."""
-    reader = open_reader(str(folder))
-    journals = [(slug, JOURNAL, "text/plain") for slug in (features_of(reader) if reader else [])]
+    with open_reader(str(folder)) or nullcontext() as reader:
+        journals = [(slug, JOURNAL, "text/plain") for slug in (features_of(reader) if reader else [])]
     documents = [(one.feature_slug, one.path, "text/markdown") for one in ArtifactFiles(folder).listed()]
     found = [*journals, *documents][:_MOST_LISTED]
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
@@ -103,9 +104,13 @@ def call_tool(tool: McpTool, arguments: Fields, desk: McpDesk, question: Questio
 
 
 def _status(given: StatusOf, desk: McpDesk, _question: Question) -> Fields:
-    reader = open_reader(str(desk.folder))
+    with open_reader(str(desk.folder)) or nullcontext() as reader:
+        return _stands(given, desk, reader)
+
+
+def _stands(given: StatusOf, desk: McpDesk, reader: Reader | None) -> Fields:
     if given.job:
-        view = job_view(need_reader(str(desk.folder)).location, given.job, given.feature or None)
+        view = job_view((reader or need_reader(str(desk.folder))).location, given.job, given.feature or None)
         return {"job": view._replace(entries=(), evidence="")}
     if given.package:
         return {"packages": find_cards(reader, given.package, given.feature or None)}
