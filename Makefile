@@ -58,8 +58,8 @@ test-repos: $(VENV)/.dev ## public projects from the registries, from init to a 
 test-agents: $(VENV)/.peers ## the real agent programs against a stand-in model; NEWEST=1: the newest of each
 	@$(BIN)/python tools/agent_tests.py $(if $(NEWEST),--newest) -n $(WORKERS) -q
 
-test-fleet: $(VENV)/.dev ## the record in a real S3 server, features by workers and a real Temporal server; installs both
-	@$(BIN)/python tools/fleet_tests.py -q
+test-fleet: $(VENV)/.dev ## the record in a real S3 server, features by workers and a real Temporal server; installs both; LONG=1: the long ones too
+	@$(BIN)/python tools/fleet_tests.py -q $(if $(LONG),,-m "not long")
 
 test-board: $(VENV)/.dev ## the board in a real Chromium; PICTURES=DIR: keep pictures of every page
 	@$(BIN)/python tools/board_tests.py -q $(BOARD)

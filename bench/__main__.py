@@ -25,6 +25,7 @@ MODULES = (
     "workspace",
     "dispatch",
     "setup_cache",
+    "fleet",
 )
 README = Path(__file__).with_name("README.md")
 MARK = "<!-- last run -->\n"

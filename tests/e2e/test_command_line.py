@@ -57,6 +57,15 @@ def test_no_command_without_a_bucket_loads_a_client_for_one_and_none_that_only_s
     (tmp_path / "repo/phasegate.toml").write_text('[storage]\nendpoint = "http://127.0.0.1:9"\n')
     for arguments in words[1:]:
         assert not {"obstore", "temporalio"} & imported_by(run.format(arguments), tmp_path / "repo")
+    # Every command's page, and those that look: in one process, since none of them may.
+    (tmp_path / "repo/phasegate.toml").write_text("")
+    looks = "import io, contextlib\nfrom phasegate.doors.cli import COMMANDS, run\n"
+    looks += "asked = [[name, '--help'] for name in COMMANDS] + [line.split() for line in {!r}.splitlines()]\n"
+    looks += "with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):\n"
+    looks += "    for arguments in asked: run(arguments)\n"
+    lines = "status --json\nshow WP01\npackage list\nplan show\nworktree list\naudit show\nboard list\nspec check\n"
+    assert not {"obstore", "temporalio"} & imported_by(looks.format(lines), tmp_path / "repo")
+    (tmp_path / "repo/phasegate.toml").write_text('[storage]\nendpoint = "http://127.0.0.1:9"\n')
     loaded = imported_by(run.format(["start", "quick", "Say hi"]), tmp_path / "repo")
     assert "obstore" in loaded, "control"
     assert "temporalio" not in loaded

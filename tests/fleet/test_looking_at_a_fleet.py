@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 
+from fleet.test_replay import replayed_and_kept
 from phasegate.errors import StateConflict
 from phasegate.record.bucket import PatientBucket
 from phasegate.record.bucket_record import BucketRecord
@@ -56,6 +57,8 @@ def test_status_show_and_audit_tell_of_a_fleet_from_a_machine_that_is_no_part_of
         process.send_signal(signal.SIGCONT)
         done = person.phasegate("run", "--fleet")
         assert done.returncode == 0, done.stderr
+
+    assert replayed_and_kept(temporal.address, SLUG).events
 
     (port,) = free_ports(1)
     other.environment["PHASEGATE_FLEET__SERVER"] = f"127.0.0.1:{port}"  # from here on without server and worker

@@ -87,6 +87,15 @@ def _read(kept: KeptPage, type_: type[T]) -> T:
         raise StateConflict(f"page {kept.page.n} was not written by Phasegate: {error}") from error
 
 
+class _Due:
+    """When the journals of others are to be looked at again: one for all records of a process that share a copy."""
+
+    others_s = all_s = 0.0
+
+
+_DUE: dict[Path, _Due] = {}  # by the file of the copy: a worker opens a record for each step
+
+
 class BucketRecord(Reader):
     """Fulfils `ports.RunRecord`; threads may share it. Its bucket is a patient one: no record goes on without it."""
 
@@ -95,7 +104,7 @@ class BucketRecord(Reader):
         super().__init__(_copy_in(kept), location)
         self._bucket, self._new_id = bucket, new_id
         self._mutex = RLock()
-        self._others_due_s = self._all_due_s = 0.0
+        self._due = _DUE.setdefault(kept, _Due()) if kept else _Due()
         self.before_step: Callable[[], None] = lambda: None  # must be done before a step is recorded
         if kept:
             self._refuse_another_bucket(kept)
@@ -178,19 +187,19 @@ class BucketRecord(Reader):
         """Take in what is new in every journal, whether or not a head tells of it."""
         with self._mutex:
             began = monotonic()
-            self._others_due_s = self._all_due_s = began + ALL_EVERY_S  # first: following asks again
+            self._due.others_s = self._due.all_s = began + ALL_EVERY_S  # first: following asks again
             self._follow_heads()
             self._follow_each(map(feature_of, self._bucket.folders(JOURNAL)))
-            self._others_due_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
+            self._due.others_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         with self._mutex:
-            if (began := monotonic()) >= self._all_due_s:
+            if (began := monotonic()) >= self._due.all_s:
                 self.follow_all()
-            elif began >= self._others_due_s:
-                self._others_due_s = began + OTHERS_EVERY_S
+            elif began >= self._due.others_s:
+                self._due.others_s = began + OTHERS_EVERY_S
                 self._follow_each(self._follow_heads())
-                self._others_due_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
+                self._due.others_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
             return iter([*super()._query(query, *values)])
 
     def _follow_each(self, features: Iterable[str]) -> None:
