@@ -142,8 +142,9 @@ def every_step(folder: Path, template: Path, run: str, until: Callable[[Path], b
 
 
 def has_torn_entry(folder: Path) -> bool:
-    logs = folder.glob("state/phasegate/heads/*/open-trails-*.log")
-    return any(not log.read_bytes().rstrip(b"\0").endswith(b"\n") for log in logs)
+    """Half of an entry, and not merely a log that nothing was written to yet."""
+    logs = (log.read_bytes().rstrip(b"\0") for log in folder.glob("state/phasegate/heads/*/open-trails-*.log"))
+    return any(log and not log.endswith(b"\n") for log in logs)
 
 
 def forever(folder: Path) -> None:
