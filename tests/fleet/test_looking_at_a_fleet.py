@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from phasegate.record.location import Location
 from phasegate.record.numbered_log import Page
 from phasegate.record.rows import Event as Recordable
 from phasegate.typed import read_json
+from support.board_client import BoardClient
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.fleet_machines import Fleet, Machine
 from support.record import TS
@@ -77,8 +79,21 @@ def test_status_show_and_audit_tell_of_a_fleet_from_a_machine_that_is_no_part_of
     started = {json.loads(one.payload)["id"] for one in fleet.events() if one.kind == "job.started"}
     assert {trail["job"] for trail in trails} == started != set()
     assert all(trail["entries"] for trail in trails)
+    _look_at_the_board(other)
     assert not (other.root / ".phasegate/store.db").exists(), "nothing of it is taken for a record of this machine"
     assert "nothing is recorded" in other.phasegate("show", "WP01").stderr, "control: it is the fleet that was shown"
+
+
+def _look_at_the_board(other: Machine) -> None:
+    with BoardClient(other.root, "--fleet", env=other.environment) as board:
+        found = re.search(rf"/at/([\w-]+)/feature/{SLUG}", board.get("/").text)
+        assert found is not None
+        feature = f"/at/{found[1]}/feature/{SLUG}"
+        assert "WP01" in board.get(feature).text
+        assert board.get(f"{feature}/WP01").status == 200
+        assert "Verified" in board.post(f"/at/{found[1]}/verify").text
+        refused = board.post(f"{feature}/order/complete", seq=board.seq(feature))
+        assert "only read here" in refused.text, "orders are given at the command line"
 
 
 @pytest.mark.demand("X8.i")

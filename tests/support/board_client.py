@@ -27,9 +27,9 @@ class Answer(NamedTuple):
 class BoardClient:
     """`phasegate board`, entered by its link as a browser enters it."""
 
-    def __init__(self, root: Path, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, root: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "phasegate", "board", "--port", "0"],
+            [sys.executable, "-P", "-m", "phasegate", "board", "--port", "0", *options],
             cwd=root,
             env={**os.environ, **(env or {})},
             stdout=subprocess.PIPE,
