@@ -59,6 +59,9 @@ class MemoryRecord:
     def seq(self, feature: str) -> int:
         return max((one.seq for one in self.events(feature)), default=0)
 
+    def lengths(self) -> dict[str, int]:
+        return {feature: self.seq(feature) for feature in self.features()}
+
     def head(self) -> Head:
         return Head(len(self._log), "", "")
 

@@ -72,7 +72,7 @@ class Watch:
         return {(row.feature, work) for row in rows for work in (*row.phases.split(), "archive")}
 
     def _lengths(self) -> dict[str, int]:
-        return {row.feature: self._reader.seq(row.feature) for row in self._reader.workflows()}
+        return self._reader.lengths()  # one question: a record in a bucket is asked for each feature otherwise
 
     def _packages(self) -> Rows:
         slugs = [slug for slug in self._reader.features() if slug]

@@ -35,6 +35,9 @@ class RecordReader(Protocol):
 
     def seq(self, feature: str) -> int: ...
 
+    def lengths(self) -> dict[str, int]:
+        """The number of every feature's last event, as far as it is known here: nobody else is asked."""
+
     def head(self) -> Head:
         """The end of the audit chain."""
 

@@ -51,6 +51,11 @@ class Reader:
         rows = self._query("SELECT coalesce(max(seq), 0) FROM event WHERE feature = ?", feature)
         return int(next(iter(rows))[0])
 
+    def lengths(self) -> dict[str, int]:
+        """The number of every feature's last event."""
+        query = "SELECT feature, max(seq) FROM event WHERE feature != '' GROUP BY feature"
+        return {str(feature): int(last) for feature, last in self._query(query)}
+
     def head(self) -> Head:
         """The end of the chain."""
         from phasegate.rules.chain import Head, origin
