@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.measure import Row
-from phasegate.engine.fleet import run_on_fleet
+from phasegate.engine.fleet import FleetWishes, run_on_fleet
 from phasegate.engine.fleet_trial import program_for_trial
 from phasegate.engine.project import Project, open_project
 from phasegate.engine.storage import fleet_record
@@ -149,7 +149,9 @@ def _variables(trial: Path) -> dict[str, str]:
 
 def _carry_out(project: Project, count: int) -> None:
     by = project.ordered_at("cli")
-    wanted = {run_on_fleet(project, "quick", f"Bye {n}", None, None, by, wait=False).feature for n in range(count)}
+    wanted = {
+        run_on_fleet(project, "quick", f"Bye {n}", None, FleetWishes(wait=False), by).feature for n in range(count)
+    }
     until_s = time.monotonic() + LONGEST_S * count
     while wanted:
         if time.monotonic() > until_s:

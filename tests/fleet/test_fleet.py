@@ -104,5 +104,5 @@ def test_a_fleet_that_is_not_there_is_said_in_plain_words(tmp_path: Path, s3: S3
         refused = person.phasegate(*command)
         assert refused.returncode == 3, refused.stderr
         assert "no Temporal server answers" in refused.stderr
-    assert person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--merge").returncode == 2
+    assert person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--step").returncode == 2
     assert fleet.events() == [], "nothing was started"

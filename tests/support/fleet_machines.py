@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
+from phasegate.cage.probe import holding
+from phasegate.cage.request import Level
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.location import Location
 from phasegate.record.rows import Recorded
@@ -39,7 +41,7 @@ class Machine:
 
     def phasegate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "phasegate", *arguments]
-        return subprocess.run(command, cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=400)
+        return subprocess.run(command, cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=240)
 
     @contextmanager
     def worker(self) -> Iterator[subprocess.Popen[str]]:
@@ -72,14 +74,17 @@ class Fleet:
         prefix: str,
         lost_after_s: int = 8,
         endpoint: str = "",
+        more: str = "",
     ) -> None:
-        """`endpoint`: another way to the bucket."""
+        """`endpoint`: another way to the bucket. `more`: settings."""
         self._folder, self._s3, self._prefix = folder, s3, prefix
         origin = one_at_a_time(folder / "origin")
         settings = f'[storage]\nurl = "s3://{BUCKET}/{prefix}"\nendpoint = "{endpoint or s3.endpoint}"\n'
         settings += f'[fleet]\nserver = "{temporal.address}"\nlost_after_s = {lost_after_s}\nhome_within_s = 2\n'
         config = origin.root / "phasegate.toml"
-        config.write_text(config.read_text() + settings)
+        if not holding(Level.WORKTREE).holds:  # else no worker would offer an agent
+            settings = f'sandbox = "none"\n{settings}'
+        config.write_text(config.read_text() + settings + more)
         origin.git("commit", "-q", "-am", "Work as a fleet")
         self.origin = origin
         self.remote = folder / "remote.git"
@@ -90,10 +95,10 @@ class Fleet:
         (made.folder / "scenario.json").write_text(self.origin.scenario.read_text())
         return made
 
-    def events(self) -> list[Recorded]:
+    def events(self, slug: str = SLUG) -> list[Recorded]:
         bucket = self._s3.patient_bucket(self._prefix)
         with BucketRecord(bucket, Location(Path(), Path(), Path()), lambda: "nobody") as record:
-            return [*record.events(SLUG)]
+            return [*record.events(slug)]
 
     def wait_for(self, count: int, worker: subprocess.Popen[str]) -> None:
         """Until so many events are on record, or the feature needs nobody any more."""

@@ -235,7 +235,8 @@ class Fleet(Settings, frozen=True):
     server: Text = "127.0.0.1:7233"
     namespace: Text = "default"
     features: AtLeastOne = 2  # that one worker carries on at once
-    lost_after_s: Seconds = 60  # without a sign of its worker a step counts as lost
+    open_features: AtLeastOne = 200  # in work at once; more are refused
+    lost_after_s: Seconds = 300  # without a sign of its worker a step counts as lost
     home_within_s: Seconds = 60  # a worker that does not come for a step of its feature loses it to another
 
 

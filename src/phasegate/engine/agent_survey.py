@@ -30,6 +30,7 @@ from phasegate.rules.role_agents import serve
 from phasegate.rules.versions import VersionStanding, standing_of_version
 
 MOST_AT_ONCE = 4
+NO_SIGN_IN = "neither a sign-in nor a key was found"
 _PHASES = {"implement": "06-implementation", "review": "06-implementation"}  # where a role has but one
 _NO_VERSION = ProgramVersion(why_not="it has no way to say it")
 
@@ -178,7 +179,7 @@ def _missing_program(shop: Workshop, agent: Agent, known: HarnessRow | None) -> 
 
 def _missing_sign_in(agent: Agent, known: HarnessRow | None, found: Iterable[str]) -> Iterator[Missing]:
     if known and not tuple(found):
-        yield Missing("neither a sign-in nor a key was found", known.sign_in)
+        yield Missing(NO_SIGN_IN, known.sign_in)
 
 
 def lacks_a_sign_in(agent: Agent) -> Missing | None:
@@ -187,6 +188,17 @@ def lacks_a_sign_in(agent: Agent) -> Missing | None:
     if agent.command and agent.harness != ACP:
         return None
     return next(_missing_sign_in(agent, known, _sign_in(agent, known)), None)
+
+
+def able_agents(shop: Workshop) -> Iterator[str]:
+    """The agents that can do a job here: the program answers, somebody is signed in, and the sandbox holds."""
+    for one in survey(shop):
+        agent = shop.config.agents.get(one.name)
+        knows_a_way = agent is not None and lacks_a_sign_in(agent) is None
+        missing = [each for each in one.missing if not (knows_a_way and each.what == NO_SIGN_IN)]
+        is_caged = one.sandbox not in ("", Level.NONE) or shop.config.run.sandbox is Sandbox.NONE
+        if one.can_start and is_caged and not missing:
+            yield one.name
 
 
 def _roles(shop: Workshop) -> dict[str, tuple[str, ...]]:

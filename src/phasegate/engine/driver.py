@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from phasegate.config.settings import MergeMode
 from phasegate.engine.admission import DriverDesk
+from phasegate.engine.closing import put_away, works_of
 from phasegate.engine.dispatch import LONGEST_WAIT_S, Stopped, what_does_not_hold
 from phasegate.engine.feature_journal import choose, open_feature_journal
 from phasegate.engine.forge_patience import Patience
+from phasegate.engine.jobs import clear_away, last_seen, lost_row
 from phasegate.engine.journal_entries import FEATURE_STEP, PACKAGE_STEP
 from phasegate.engine.local_desk import local_desk
 from phasegate.engine.notifying import tell_about_failure, tell_about_feature
@@ -115,6 +117,19 @@ def take_one(desk: DriverDesk, slug: str, step: Step, wishes: Wishes, *, is_firs
             drive.begin(is_first=is_first)
             goes_on = decide(journal.state)[0].step is not step or drive.take(step)
         return journal.state, goes_on
+
+
+def clear_up(desk: DriverDesk, slug: str) -> None:
+    """Close the jobs that a feature which was ended left open, and put its checkouts away."""
+    project = desk.project
+    with feature_lock(project.location.locks, slug, "clear up", project.now()):
+        journal = open_feature_journal(project, desk.record, slug)
+        left = [row for row in desk.record.jobs(slug) if not row.ended]
+        for row in left:
+            clear_away(project, row.id)
+        if left:
+            journal.record(rows=[lost_row(row, last_seen(project, row)) for row in left])
+        put_away(project, slug, works_of(journal.state))
 
 
 class _Drive:

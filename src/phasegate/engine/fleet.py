@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from phasegate.engine.project import Project, open_project
 from phasegate.errors import EnvironmentUnavailable
@@ -16,14 +16,34 @@ if TYPE_CHECKING:
     from phasegate.engine.fleet_client import FleetRun, ResumedFeature
 
 
+class FleetWishes(NamedTuple):
+    """How a feature is to be carried on."""
+
+    agent: str | None = None
+    merge: bool = False
+    wait: bool = True
+
+
 def run_on_fleet(
-    project: Project, type_: str | None, description: str, feature: str | None, agent: str | None, by: By, wait: bool
+    project: Project, type_: str | None, description: str, feature: str | None, wishes: FleetWishes, by: By
 ) -> FleetRun:
     """Start a feature, or go on with one, on the fleet."""
     need_temporal()
     from phasegate.engine.fleet_client import run_on_fleet
 
-    return asyncio.run(run_on_fleet(project, type_, description, feature, agent, by, wait))
+    return asyncio.run(run_on_fleet(project, type_, description, feature, wishes, by))
+
+
+def tell_of_order(project: Project, slug: str, by: By, *, is_end: bool) -> str:
+    """Have a step ended that runs meanwhile; why not, where that could not be told to the server."""
+    try:
+        need_temporal()
+        from phasegate.engine.fleet_client import tell_of_order
+
+        asyncio.run(tell_of_order(project, slug, by, is_end=is_end))
+    except EnvironmentUnavailable as error:
+        return error.message
+    return ""
 
 
 def resume_fleet(root: Path) -> tuple[ResumedFeature, ...]:

@@ -17,17 +17,20 @@ from temporalio.converter import (
     JSONPlainPayloadConverter,
 )
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from phasegate.engine import orders
+from phasegate.engine.feature_journal import recorded_workflows
+from phasegate.engine.fleet import FleetWishes
 from phasegate.engine.fleet_flow import FeatureFlow, FleetOrder
+from phasegate.engine.ports import RecordReader
 from phasegate.engine.project import Project
 from phasegate.engine.storage import address_of, fleet_record
 from phasegate.engine.workplace import current_branch
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.rules.board import ENDED, standing_of
 from phasegate.rules.lifecycle import Stage
-from phasegate.rules.ordering import By
+from phasegate.rules.ordering import NOT_KEPT, By
 from phasegate.typed import read_json
 from phasegate.workspace.remote import Remote, branch_there, remote_url
 
@@ -92,7 +95,7 @@ def fleet_remote(project: Project) -> Remote:
 
 
 async def run_on_fleet(
-    project: Project, type_: str | None, description: str, feature: str | None, agent: str | None, by: By, wait: bool
+    project: Project, type_: str | None, description: str, feature: str | None, wishes: FleetWishes, by: By
 ) -> FleetRun:
     """Start a feature, or go on with one, on the fleet; and wait for its end, if wanted."""
     client = await connect(project)
@@ -101,10 +104,11 @@ async def run_on_fleet(
             slug = orders.chosen(project, record, feature)
         else:
             _refuse_unpushed(project)
-            slug = orders.start(project, record, type_, description, agent, by)
+            _refuse_one_more(project, record)
+            slug = orders.start(project, record, type_, description, wishes.agent, by)
+    handle = await _flow(client, project, slug, wishes, by, "merges" if wishes.merge else None)
     queue = queue_of(project)
-    handle = await _begin(client, project, slug, agent, WorkflowIDConflictPolicy.USE_EXISTING)
-    if not wait:
+    if not wishes.wait:
         return FleetRun(slug, queue)
     try:
         return FleetRun(slug, queue, await handle.result())
@@ -114,17 +118,48 @@ async def run_on_fleet(
         raise StateConflict(f"{slug} could not be carried on: {cause}", hint) from error
 
 
-async def _begin(
-    client: Client, project: Project, slug: str, agent: str | None, policy: WorkflowIDConflictPolicy
+async def tell_of_order(project: Project, slug: str, by: By, *, is_end: bool) -> None:
+    """Have the step that runs ended, and decided anew. `is_end`: the feature is ended, and is to be cleared up."""
+    client = await connect(project)
+    if is_end:
+        await _flow(client, project, slug, FleetWishes(), by, "ordered")
+        return
+    try:
+        await client.get_workflow_handle(f"{queue_of(project)} {slug}").signal(FeatureFlow.ordered)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:  # nobody is at work on it
+            raise EnvironmentUnavailable(f"the Temporal server does not take it: {error}") from error
+
+
+async def _flow(
+    client: Client,
+    project: Project,
+    slug: str,
+    wishes: FleetWishes,
+    by: By,
+    signal: str | None,
+    policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
 ) -> WorkflowHandle[FeatureFlow, Stage]:
+    """The workflow of a feature, begun if it does not run; told what is wanted."""
     queue, fleet = queue_of(project), project.config.fleet
+    order = FleetOrder(slug, queue, fleet.lost_after_s, fleet.home_within_s, wishes.agent, wishes.merge, by)
     return await client.start_workflow(
         FeatureFlow.run,
-        FleetOrder(slug, queue, fleet.lost_after_s, fleet.home_within_s, agent),
+        order,
         id=f"{queue} {slug}",
         task_queue=queue,
         id_conflict_policy=policy,
+        start_signal=signal,
     )
+
+
+def _refuse_one_more(project: Project, record: RecordReader) -> None:
+    """One repository does not take all workers: what is begun is ended first."""
+    most, active = project.config.fleet.open_features, sum(one.active for one in recorded_workflows(record))
+    if active >= most:
+        raise StateConflict(
+            f"{active} features are open, and open_features in [fleet] is {most}", "wait until one ends, or raise it"
+        )
 
 
 async def resume_all(project: Project) -> tuple[ResumedFeature, ...]:
@@ -136,7 +171,7 @@ async def resume_all(project: Project) -> tuple[ResumedFeature, ...]:
         outcome, is_last = "waits for a person", row.position == len(row.phases.split()) - 1
         if standing_of(row.stage, is_last_phase=is_last, is_held=False) == "stopped":
             try:
-                await _begin(client, project, row.feature, None, WorkflowIDConflictPolicy.FAIL)
+                await _flow(client, project, row.feature, FleetWishes(), NOT_KEPT, None, WorkflowIDConflictPolicy.FAIL)
                 outcome = "begun again"
             except WorkflowAlreadyStartedError:
                 outcome = "is begun already"

@@ -8,6 +8,7 @@ the feature can push nothing, because the one that took it over has moved the re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from threading import Lock
 from time import monotonic
 from typing import TypeVar
@@ -17,12 +18,13 @@ from msgspec.structs import replace
 from phasegate.engine.admission import keep_on_disk
 from phasegate.engine.job_end import Assigned
 from phasegate.engine.lent_keys import lent_keys
+from phasegate.engine.local_ports import LocalRefs
 from phasegate.engine.packages import find_package, phase_of_packages
 from phasegate.engine.phase_steps import PhaseSteps
 from phasegate.engine.ports import RecordReader
 from phasegate.engine.project import Project
 from phasegate.engine.workplace import Workplace, expect_saved
-from phasegate.errors import GivenAway, Interrupted, StateConflict, TryLater
+from phasegate.errors import GivenAway, Interrupted, InTheWay, StateConflict, TryLater
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout, list_checkouts
 from phasegate.workspace.checkout_lifecycle import remove_checkout
 from phasegate.workspace.checkout_making import Terms
@@ -41,7 +43,7 @@ from phasegate.workspace.left_work import KeptCheckout, LeftWork, kept_checkout,
 from phasegate.workspace.move_log import Move
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.remote import Pushed, Remote, fetch_refs, push_refs
-from phasegate.workspace.repository import is_ancestor, read_refs
+from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 
 CODE = "refs/phasegate/fleet/"
 PATIENCE_S = 600.0  # with a remote that is away
@@ -94,7 +96,7 @@ class CarriedCode:
         """Put at the remote what is here, or raise GivenAway. Nothing is done where nothing has changed."""
         with self._mutex:
             code = FeatureCode(self._claim, refs_of(self._repository, self._slug), dict(self._checkouts()))
-            if code == self._last or not code.refs:
+            if code == self._last or not (code.refs or self._last):
                 return
             signature, before = self._project.signature(), self._there.get(self._ref)
             commit = write_code(self._repository, self._slug, code, before, signature)
@@ -125,6 +127,22 @@ class CarriedCode:
             found = find_checkout(self._repository, assignment) if assignment else None
             if found is not None and left.made == making_of(self._repository, name):
                 yield name, kept_checkout(found, left)
+
+    def move_base(self, branch: str, old: str, new: str) -> bool:
+        """Push a merge into the base, over nobody's commits. What is pushed counts, whatever the branch here does."""
+        move = Move(BRANCHES + branch, old, new)
+        pushed, said = self._patiently(lambda: push_refs(self._repository, self._remote, move))
+        if pushed is Pushed.REFUSED:
+            raise InTheWay(f"{branch} cannot be moved at the remote: {said}", "let the workers push it")
+        if pushed is Pushed.DONE:
+            with suppress(InTheWay):
+                advance(self._repository, branch, old, new)
+            return True
+        self._there |= self._patiently(lambda: fetch_refs(self._repository, self._remote, move.name))
+        self._follow(branch)
+        if self._project.refs.fetch(branch).get(branch) != self._there.get(move.name):
+            raise StateConflict(f"{branch} here has commits that the remote has not", "push them, or drop them")
+        return False
 
     # --- what another machine had
 
@@ -174,3 +192,16 @@ class CarriedCode:
             if self._project.stop.wait(pause_s):
                 raise Interrupted
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+class FleetRefs(LocalRefs):
+    """Fulfils `ports.Refs` for a worker: a base moves at the remote first. Branches of features are published."""
+
+    def __init__(self, repository: Repository, code: CarriedCode) -> None:
+        super().__init__(repository)
+        self._code = code
+
+    def move(self, branch: str, old: str, new: str) -> bool:
+        if branch.startswith("feat/"):
+            return super().move(branch, old, new)
+        return self._code.move_base(branch, old, new)

@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from phasegate.rules.decide import decide
     from phasegate.rules.feature_state import Feature, Step
     from phasegate.rules.lifecycle import Stage
+    from phasegate.rules.ordering import NOT_KEPT, By
     from phasegate.workspace.feature_code import Claim
 
 STOPPED = "Interrupted"  # the worker was told to end: it goes on when it is back
@@ -37,6 +38,8 @@ class FleetOrder(msgspec.Struct, frozen=True):
     lost_after_s: float
     home_within_s: float
     agent: str | None = None
+    merge: bool = False  # go on to the merge
+    by: By = NOT_KEPT
 
 
 class Adoption(msgspec.Struct, frozen=True):
@@ -44,6 +47,7 @@ class Adoption(msgspec.Struct, frozen=True):
 
     slug: str
     gone: int = 0
+    needs: tuple[str, ...] = ()  # agents
 
 
 class StepOrder(msgspec.Struct, frozen=True):
@@ -54,6 +58,8 @@ class StepOrder(msgspec.Struct, frozen=True):
     claim: Claim
     agent: str | None
     is_first: bool
+    merge: bool = False
+    by: By = NOT_KEPT
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -61,30 +67,60 @@ class Standing(msgspec.Struct, frozen=True):
 
     feature: Feature
     goes_on: bool = True
+    needs: tuple[str, ...] = ()  # agents that the next step needs, and the feature's worker has not got
 
 
 @workflow.defn(name="phasegate-feature")
 class FeatureFlow:
     """One feature. It stays with one worker, which has its checkouts, for as long as that one takes its steps."""
 
+    def __init__(self) -> None:
+        self._running: workflow.ActivityHandle[Standing] | None = None
+        self._is_ordered = self._merges = False
+
+    @workflow.signal
+    def ordered(self) -> None:
+        """A person has recorded an order: the step that runs is ended, and what is due is decided anew."""
+        self._is_ordered = True
+        if self._running is not None:
+            self._running.cancel()
+
+    @workflow.signal
+    def merges(self) -> None:
+        """A person wants it to go on to the merge."""
+        self._merges = True
+
     @workflow.run
     async def run(self, order: FleetOrder) -> Stage:
-        home = await self._adopted(order, 0)
-        standing, is_first = await self._look(order), True
-        while standing.goes_on and (step := decide(standing.feature)[0].step) is not Step.STOP:
-            taken = await self._step(order, StepOrder(order.slug, step, home, order.agent, is_first))
-            if taken is None:
-                home = await self._adopted(order, home.number)
+        home = await self._adopted(order, Adoption(order.slug))
+        standing, is_first, is_over = await self._look(order), True, False
+        while not is_over:
+            if self._is_ordered:
+                self._is_ordered, standing = False, await self._look(order)
+            step = decide(standing.feature)[0].step
+            merge = order.merge or self._merges
+            is_over = not self._goes_on(standing, step, merge)
+            if is_over and standing.feature.workflow.stage is not Stage.CANCELLED:
+                break
+            taken = await self._step(order, StepOrder(order.slug, step, home, order.agent, is_first, merge, order.by))
+            if taken is None or taken.needs:
+                home = await self._adopted(order, Adoption(order.slug, home.number, taken.needs if taken else ()))
+                is_over = False
             else:
                 standing, is_first = taken, False
         return standing.feature.workflow.stage
 
-    async def _adopted(self, order: FleetOrder, gone: int) -> Claim:
+    @staticmethod
+    def _goes_on(standing: Standing, step: Step, merge: bool) -> bool:
+        """A feature that its worker left at its last gate goes on if somebody wants the merge by now."""
+        return step is not Step.STOP and (standing.goes_on or (step is Step.COMPLETE and merge))
+
+    async def _adopted(self, order: FleetOrder, adoption: Adoption) -> Claim:
         """The claim of the worker that has the feature: waited for until there is one."""
         found: Claim = await workflow.execute_activity(
             "adopt",
-            Adoption(order.slug, gone),
-            task_queue=order.queue,
+            adoption,
+            task_queue=agent_queue(order.queue, adoption.needs[0]) if adoption.needs else order.queue,
             result_type=Claim,
             start_to_close_timeout=SHORT,
             retry_policy=AGAIN,
@@ -107,21 +143,29 @@ class FeatureFlow:
 
         Of a worker that is gone the journal says what it has done.
         """
+        self._running = workflow.start_activity(
+            "take_step",
+            step,
+            task_queue=step.claim.by,
+            result_type=Standing,
+            schedule_to_start_timeout=timedelta(seconds=order.home_within_s),
+            start_to_close_timeout=LONGEST_STEP,
+            heartbeat_timeout=timedelta(seconds=order.lost_after_s),
+            retry_policy=RetryPolicy(maximum_attempts=1),
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
         try:
-            taken: Standing = await workflow.execute_activity(
-                "take_step",
-                step,
-                task_queue=step.claim.by,
-                result_type=Standing,
-                schedule_to_start_timeout=timedelta(seconds=order.home_within_s),
-                start_to_close_timeout=LONGEST_STEP,
-                heartbeat_timeout=timedelta(seconds=order.lost_after_s),
-                retry_policy=RetryPolicy(maximum_attempts=1),
-            )
+            return await self._running
         except ActivityError as error:
             if isinstance(error.cause, ApplicationError) and error.cause.type not in ANEW:
                 raise error.cause from error
             if isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START:
                 return None
             return await self._look(order)
-        return taken
+        finally:
+            self._running = None
+
+
+def agent_queue(queue: str, agent: str) -> str:
+    """The queue of the workers of a fleet that have an agent."""
+    return f"{queue} agent:{agent}"

@@ -8,36 +8,42 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic
 
 import msgspec
 from temporalio import activity
+from temporalio.client import AsyncActivityCancelledError, Client
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from phasegate.cage.job import Stop
-from phasegate.engine.driver import Wishes, take_one
+from phasegate.engine.agent_survey import able_agents, open_workshop
+from phasegate.engine.driver import Wishes, clear_up, take_one
 from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.fleet_client import connect, fleet_remote, queue_of
-from phasegate.engine.fleet_code import CarriedCode
-from phasegate.engine.fleet_flow import STOPPED, Adoption, FeatureFlow, Standing, StepOrder
+from phasegate.engine.fleet_code import CarriedCode, FleetRefs
+from phasegate.engine.fleet_flow import STOPPED, Adoption, FeatureFlow, Standing, StepOrder, agent_queue
 from phasegate.engine.local_desk import desk_with
 from phasegate.engine.project import Project, open_project
+from phasegate.engine.staffing import member_for
 from phasegate.engine.storage import BUCKET_WITHIN_S, fleet_record, open_bucket
-from phasegate.errors import Interrupted, PhasegateError
+from phasegate.errors import GivenAway, Interrupted, PhasegateError
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.bucket_trails import BucketPapers, BucketTrails
 from phasegate.record.recovery import close_left
-from phasegate.rules.feature_state import Feature
+from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.workspace.feature_code import Claim
 
 STICKY = timedelta(seconds=2)  # how long a workflow waits for a worker that has died, before another one takes it
+LONGEST_PAUSE_S = 4.0  # between two signs of life: an order to stop is heard within it
 LONGEST_END = timedelta(minutes=2)  # for agents to be ended, and what they left to be saved
 _IN_JOURNAL = "(in the journal)"  # stands for what people and agents wrote: Temporal's history is no place for it
 _TEXTS = ("description", "report", "findings", "said", "remediation", "attested")
@@ -46,12 +52,13 @@ _TEXTS = ("description", "report", "findings", "said", "remediation", "attested"
 class FleetWorker:
     """The activities of one worker. Each opens the project anew: its settings are those of this machine."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, client: Client) -> None:
+        self._root, self._client, self._loop = root, client, asyncio.get_running_loop()
         project = open_project(root)
         fleet_remote(project)
         place = sha256(os.fsencode(project.location.git_dir)).hexdigest()[:12]
         self.own_queue = f"{queue_of(project)} worker {socket.gethostname()} {place}"
+        self.offers = frozenset(able_agents(open_workshop(root)))
         self._stops: set[Stop] = set()
 
     def stop(self) -> None:
@@ -63,40 +70,57 @@ class FleetWorker:
     def adopt(self, adoption: Adoption) -> Claim:
         """The last claim to a feature; a new one of ours if that is given up, or there is none."""
         project = open_project(self._root)
-        bucket, folder = open_bucket(project.config.storage, os.environ, BUCKET_WITHIN_S), f"fleet/{adoption.slug}/home"
-        last = int((bucket.names(folder) or ["/0"])[-1].rpartition("/")[2])
+        bucket = open_bucket(project.config.storage, os.environ, BUCKET_WITHIN_S)
+        last = int((bucket.names(f"fleet/{adoption.slug}/home") or ["/0"])[-1].rpartition("/")[2])
         if last <= adoption.gone:
+            if lacking := {*adoption.needs} - self.offers:
+                raise ApplicationError(f"this worker has not got {', '.join(sorted(lacking))}", type="Lacking")
             if len(self._stops) >= project.config.fleet.features:
                 raise ApplicationError("this worker has enough to do", type="Busy")
             last += 1
-            bucket.create(f"{folder}/{last:06}", self.own_queue.encode())
-        found = bucket.get(f"{folder}/{last:06}")
+            bucket.create(_claim_path(adoption.slug, last), self.own_queue.encode())
+        found = bucket.get(_claim_path(adoption.slug, last))
         if found is None:
-            raise ApplicationError(f"{folder}/{last:06} was removed")
+            raise ApplicationError(f"{_claim_path(adoption.slug, last)} was removed")
         return Claim(last, found.data.decode())
 
     @activity.defn(name="look")
     def look(self, slug: str) -> Standing:
         with fleet_record(open_project(self._root)) as record:
-            return self._standing(record, slug)
+            return Standing(_shortened(_feature(record, slug)))
 
-    @activity.defn(name="take_step")
+    @activity.defn(name="take_step", no_thread_cancel_exception=True)
     def take_step(self, order: StepOrder) -> Standing:
         with self._opened() as (project, record, trails), self._told(project.stop), _explained():
+            before = _feature(record, order.slug)
+            if lacking := _needed(project, before, order) - self.offers:
+                return Standing(_shortened(before), needs=tuple(sorted(lacking)))
             code = CarriedCode(project, fleet_remote(project), order.slug, order.claim)
-            code.arrive(record, self._standing(record, order.slug).feature.base)
-            record.before_step = code.publish
-            desk = desk_with(project, record, trails, order.agent)._replace(keep=code.keep)
-            feature, goes_on = take_one(desk, order.slug, order.step, Wishes(), is_first=order.is_first)
+            code.arrive(record, before.base)
+            record.before_step = self._fence(project, order, code)
+            at_remote = project._replace(refs=FleetRefs(project.repository, code))
+            desk = desk_with(at_remote, record, trails, order.agent)._replace(keep=code.keep)
+            if order.step is Step.STOP:
+                clear_up(desk, order.slug)
+                feature, goes_on = _feature(record, order.slug), False
+            else:
+                wishes = Wishes(merge=order.merge, by=order.by)
+                feature, goes_on = take_one(desk, order.slug, order.step, wishes, is_first=order.is_first)
             code.publish()
             record.anchor()
             return Standing(_shortened(feature), goes_on)
 
-    def _standing(self, record: BucketRecord, slug: str) -> Standing:
-        feature = read_feature(record, slug)
-        if feature is None:
-            raise ApplicationError(f"feature {slug} is not on record", non_retryable=True)
-        return Standing(_shortened(feature))
+    def _fence(self, project: Project, order: StepOrder, code: CarriedCode) -> Callable[[], None]:
+        """What comes before each record of a step: who has lost the feature records nothing, whatever it is."""
+        bucket = open_bucket(project.config.storage, os.environ, BUCKET_WITHIN_S)
+        following = _claim_path(order.slug, order.claim.number + 1)
+
+        def before() -> None:
+            if bucket.get(following) is not None:
+                raise GivenAway(f"another worker has {order.slug} now")
+            code.publish()
+
+        return before
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Project, BucketRecord, BucketTrails]]:
@@ -110,16 +134,32 @@ class FleetWorker:
 
     @contextmanager
     def _told(self, stop: Stop) -> Iterator[None]:
-        """Tell the server that we are alive, and hear from it when the work is not wanted any more."""
-        timeout = activity.info().heartbeat_timeout
-        over, every_s = Event(), timeout.total_seconds() / 4 if timeout else 15.0
+        """Tell the server that we are alive. It answers: when the work is not wanted any more, it is ended.
+
+        No answer for two thirds of the time after which it counts as lost: it is ended as well, since another worker
+        may begin it anew. That time is by the clock that nobody sets.
+        """
+        timeout = activity.info().heartbeat_timeout or timedelta(minutes=1)
+        over, every_s = Event(), min(timeout.total_seconds() / 6, LONGEST_PAUSE_S)
         context = contextvars.copy_context()
+        handle = self._client.get_async_activity_handle(task_token=activity.info().task_token)
 
         def beat() -> None:
+            answered_s = monotonic()
             while not over.wait(every_s):
                 activity.heartbeat()
-                if activity.is_cancelled():
+                asked = asyncio.run_coroutine_threadsafe(handle.heartbeat(rpc_timeout=timeout / 6), self._loop)
+                try:
+                    asked.result()
+                    answered_s = monotonic()
+                except AsyncActivityCancelledError:
                     stop.set()
+                except RPCError as error:
+                    if (
+                        error.status is RPCStatusCode.NOT_FOUND
+                        or monotonic() > answered_s + timeout.total_seconds() * 2 / 3
+                    ):
+                        stop.set()
 
         thread = Thread(target=context.run, args=(beat,), daemon=True)
         self._stops.add(stop)
@@ -132,15 +172,44 @@ class FleetWorker:
             self._stops.discard(stop)
 
 
+def _claim_path(slug: str, number: int) -> str:
+    return f"fleet/{slug}/home/{number:06}"
+
+
+def _feature(record: BucketRecord, slug: str) -> Feature:
+    feature = read_feature(record, slug)
+    if feature is None:
+        raise ApplicationError(f"feature {slug} is not on record", non_retryable=True)
+    return feature
+
+
+def _needed(project: Project, feature: Feature, order: StepOrder) -> set[str]:
+    """The agents that a step cannot do without."""
+    roles = ("implement", "review") if order.step is Step.PACKAGES else (ROLES.get(order.step),)
+    return {member_for(project, role, feature.phase.key, order.agent).name for role in roles if role}
+
+
 async def serve(root: Path, ended: asyncio.Event, ready: Callable[[str], None]) -> None:
     """Work until `ended`; then end the steps that run, and leave."""
     project = open_project(root)
-    client, worker, at_once = await connect(project), FleetWorker(root), project.config.fleet.features
+    client = await connect(project)
+    worker, queue, at_once = FleetWorker(root, client), queue_of(project), project.config.fleet.features
     restrictions = SandboxRestrictions.default.with_passthrough_modules("phasegate", "msgspec")
-    with ThreadPoolExecutor(at_once + 2) as threads:
+    async with AsyncExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(at_once + 2 + len(worker.offers)))
+        for name in sorted(worker.offers):
+            queue_of_agent = agent_queue(queue, name)
+            has_it = Worker(
+                client,
+                task_queue=queue_of_agent,
+                activities=[worker.adopt],
+                activity_executor=threads,
+                max_concurrent_activities=1,
+            )
+            await stack.enter_async_context(has_it)
         shared = Worker(
             client,
-            task_queue=queue_of(project),
+            task_queue=queue,
             workflows=[FeatureFlow],
             activities=[worker.adopt, worker.look],
             activity_executor=threads,
@@ -156,10 +225,11 @@ async def serve(root: Path, ended: asyncio.Event, ready: Callable[[str], None]) 
             max_concurrent_activities=at_once,
             graceful_shutdown_timeout=LONGEST_END,
         )
-        async with shared, own:
-            ready(worker.own_queue)
-            await ended.wait()
-            worker.stop()
+        await stack.enter_async_context(shared)
+        await stack.enter_async_context(own)
+        ready(worker.own_queue)
+        await ended.wait()
+        worker.stop()
 
 
 def _shortened(feature: Feature) -> Feature:

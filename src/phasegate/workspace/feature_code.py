@@ -71,7 +71,7 @@ def write_code(repository: Repository, slug: str, code: FeatureCode, before: str
     needed = sorted({*code.refs.values(), *(one.left.commit for one in code.checkouts.values())})
     text = json.dumps(msgspec.to_builtins(code))  # `json` can write names that are no text, msgspec cannot
     parents = (*((before,) if before else ()), *needed)
-    return write_merge(repository, tree_of(repository.place(), needed[0]), parents, signature, f"{slug}\n\n{text}")
+    return write_merge(repository, tree_of(repository.place(), parents[-1]), parents, signature, f"{slug}\n\n{text}")
 
 
 def read_code(repository: Repository, commit: str) -> FeatureCode:

@@ -24,6 +24,7 @@ from phasegate.engine.dispatch import Stopped
 from phasegate.engine.driver import Wishes, drive
 from phasegate.engine.feature_journal import naming, read_feature
 from phasegate.engine.feature_view import standing_view
+from phasegate.engine.fleet import FleetWishes, run_on_fleet
 from phasegate.engine.project import Project, Store, open_project, opened_store
 from phasegate.engine.surroundings import place_around
 from phasegate.engine.watching import Follower, following
@@ -80,7 +81,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
 @_agent_option
 @click.option("--from-issue", type=click.IntRange(1), metavar="N", help="Take issue N of the forge as the description.")
 @click.option("--detach", is_flag=True, help="Let it run in a process of its own, which outlives this terminal.")
-@click.option("--fleet", is_flag=True, help="Let workers on other machines do it, up to its last gate.")
+@click.option("--fleet", is_flag=True, help="Let workers on other machines do it.")
 @json_option
 def run(
     type_: str | None,
@@ -114,9 +115,9 @@ def run(
     if from_issue is not None:
         description = _of_issue(project, type_, description, from_issue)
     if fleet:
-        if step or merge:
-            raise ConfigError("--fleet goes up to the last gate", "leave out --step and --merge")
-        return _run_on_fleet(project, type_, description, feature, agent, wait=not detach, as_json=as_json)
+        if step:
+            raise ConfigError("--fleet does not stop at each gate", "leave out --step")
+        return _run_on_fleet(project, type_, description, feature, FleetWishes(agent, merge, not detach), as_json)
     with opened_store(project) as store:
         slug = _chosen(project, store, type_, description, feature, agent)
         wishes = Wishes(step, merge, agent, project.ordered_at("cli"))
@@ -130,16 +131,13 @@ def _run_on_fleet(
     type_: str | None,
     description: str,
     feature: str | None,
-    agent: str | None,
-    *,
-    wait: bool,
+    wishes: FleetWishes,
     as_json: bool,
 ) -> int:
-    from phasegate.engine.fleet import run_on_fleet  # Temporal is loaded only where it is used
-
     with waiting("the fleet is at work"):
-        ran = run_on_fleet(project, type_, description, feature, agent, project.ordered_at("cli"), wait)
-    show(ran, f"{ran.feature}: {ran.stage or 'given to the fleet'}\n  its branch: feat/{ran.feature}", as_json)
+        ran = run_on_fleet(project, type_, description, feature, wishes, project.ordered_at("cli"))
+    branch = "" if ran.stage == Stage.COMPLETED else f"\n  its branch: feat/{ran.feature}"
+    show(ran, f"{ran.feature}: {ran.stage or 'given to the fleet'}{branch}", as_json)
     return 1 if ran.stage in (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED) else 0
 
 

@@ -15,8 +15,9 @@ from phasegate.doors.cli.running import carry_on
 from phasegate.doors.cli.telling import Teller
 from phasegate.engine import orders
 from phasegate.engine.driver import Wishes
-from phasegate.engine.feature_journal import naming
+from phasegate.engine.feature_journal import naming, read_feature
 from phasegate.engine.feature_view import standing_view
+from phasegate.engine.fleet import tell_of_order
 from phasegate.engine.project import AnyRecord, Project, Store, open_project, opened_store
 from phasegate.engine.watching import following
 from phasegate.rules.feature_state import Feature
@@ -56,14 +57,21 @@ def _carry_out(
     return 0
 
 
-def _order_to_fleet(feature: str | None, as_json: bool, order: Callable[[Project, AnyRecord, str, By], Feature]) -> int:
+def _order_to_fleet(feature: str | None, as_json: bool, order: Callable[[Project, AnyRecord, str, By], object]) -> int:
+    """Record an order, and have the step ended that runs meanwhile."""
     from phasegate.engine.storage import fleet_record  # it loads obstore
 
     project = open_project(Path.cwd())
+    by = project.ordered_at("cli")
     with fleet_record(project) as record:
-        after = order(project, record, orders.chosen(project, record, feature), project.ordered_at("cli"))
-    lines = (standing_lines(after, "")[0], "  then: phasegate run --fleet")
-    show(standing_view(after), "\n".join(lines), as_json)
+        slug = orders.chosen(project, record, feature)
+        order(project, record, slug, by)
+        after = read_feature(record, slug)
+    assert after is not None
+    untold = tell_of_order(project, slug, by, is_end=not after.workflow.active)
+    warning = (f"  a step that runs ends with its next record: {untold}",) if untold else ()
+    go_on = ("  then: phasegate run --fleet",) if after.workflow.active else ()
+    show(standing_view(after), "\n".join((standing_lines(after, "")[0], *warning, *go_on)), as_json)
     return 0
 
 
@@ -110,28 +118,30 @@ def gate(feature: str | None, as_json: bool) -> int:
 
 @click.command()
 @feature_option
+@_fleet_option
 @json_option
-def advance(feature: str | None, as_json: bool) -> int:
+def advance(feature: str | None, fleet: bool, as_json: bool) -> int:
     """Go on to the next phase, from a passed gate.
 
     \b
     Examples:
       phasegate advance
     """
-    return _carry_out(feature, as_json, orders.advance)
+    return _carry_out(feature, as_json, orders.advance, fleet)
 
 
 @click.command()
 @feature_option
+@_fleet_option
 @json_option
-def retry(feature: str | None, as_json: bool) -> int:
+def retry(feature: str | None, fleet: bool, as_json: bool) -> int:
     """Start another round of the phase after a failed gate.
 
     \b
     Examples:
       phasegate retry
     """
-    return _carry_out(feature, as_json, orders.retry)
+    return _carry_out(feature, as_json, orders.retry, fleet)
 
 
 @click.command()
@@ -175,8 +185,9 @@ def resolve(how: str, feature: str | None, fleet: bool, as_json: bool) -> int:
 @click.argument("phase")
 @click.argument("why", type=Sentence())
 @feature_option
+@_fleet_option
 @json_option
-def back(phase: str, why: str, feature: str | None, as_json: bool) -> int:
+def back(phase: str, why: str, feature: str | None, fleet: bool, as_json: bool) -> int:
     """Take a feature back to an earlier phase; what you say is in the next prompts.
 
     PHASE is its key, its number or its name. Its gate and those behind it must pass again. What was written and merged
@@ -189,21 +200,26 @@ def back(phase: str, why: str, feature: str | None, as_json: bool) -> int:
       phasegate back 06 "errors of the parser need a line number" --feature 001
     """
     return _carry_out(
-        feature, as_json, lambda project, store, slug, by: orders.back(project, store, slug, phase, why, by)
+        feature, as_json, lambda project, store, slug, by: orders.back(project, store, slug, phase, why, by), fleet
     )
 
 
 @click.command()
 @click.option("--reason", metavar="TEXT", type=Sentence(), required=True, help="Why; it is kept on record.")
 @feature_option
+@_fleet_option
 @json_option
-def cancel(reason: str, feature: str | None, as_json: bool) -> int:
+def cancel(reason: str, feature: str | None, fleet: bool, as_json: bool) -> int:
     """End the workflow without a merge. Its branches are kept and named.
 
     \b
     Examples:
       phasegate cancel --reason "the customer has changed their mind"
     """
+    if fleet:
+        return _order_to_fleet(
+            feature, as_json, lambda project, store, slug, by: orders.cancel(project, store, slug, reason, by)
+        )
     with _opened(feature) as (project, store, slug):
         teller = Teller(quiet=as_json)
         with following(store, slug, teller):

@@ -1,0 +1,162 @@
+"""Orders, leases and abilities: a step is ended with all of its processes, and goes to who can do it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from uuid import uuid4
+
+import pytest
+
+from phasegate.record.bucket_record import BucketRecord
+from phasegate.record.location import Location
+from phasegate.record.row_events import job_ended, job_started
+from phasegate.record.rows import Job
+from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, Turn, judges, names_in, plans
+from support.fleet_machines import Fleet
+from support.record import TS
+from support.s3_server import S3Server
+from support.temporal_server import TemporalServer
+
+PATIENCE_S = 120.0
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    pause = Event()
+    for _ in range(int(PATIENCE_S / 0.2)):
+        if is_so():
+            return
+        pause.wait(0.2)
+    raise AssertionError("it did not come to that")
+
+
+def alive(mark: str) -> list[str]:
+    """The processes that have this text among their arguments."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if mark.encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def lingers(turn: Turn, mark: str) -> Turn:
+    """The same turn, which first waits with a child and a grandchild."""
+    waits = f": {mark}; sleep 600 & sh -c ': {mark}; sleep 600'"
+    return {**turn, "steps": [{"run": ["sh", "-c", waits]}, *turn["steps"]]}
+
+
+def outcomes(fleet: Fleet) -> Counter[str]:
+    ends = (json.loads(one.payload) for one in fleet.events() if one.kind == "job.ended")
+    return Counter(f"{end['phase']} {end['outcome']}" for end in ends)
+
+
+def started(fleet: Fleet) -> int:
+    return sum(one.kind == "job.started" for one in fleet.events())
+
+
+@pytest.mark.demand("X8.q")
+def test_a_cancelled_feature_ends_its_agent_with_all_its_processes_and_leaves_no_job_open(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str
+) -> None:
+    fleet = Fleet(tmp_path, s3, temporal, prefix, lost_after_s=120)
+    mark = f"mark-{uuid4()}"
+    fleet.origin.play(lingers(plans("never"), mark))
+    worker, person = fleet.machine("worker"), fleet.machine("person")
+    with worker.worker():
+        assert person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--detach").returncode == 0
+        wait_until(lambda: len(alive(mark)) > 1)
+        refused = person.phasegate("advance", "--fleet")
+        assert (refused.returncode, alive(mark) != []) == (4, True), "control: what the rules refuse ends nothing"
+        ordered = person.phasegate("cancel", "--reason", "changed our mind", "--fleet", "--json")
+        assert ordered.returncode == 0, ordered.stderr
+        wait_until(lambda: not alive(mark))
+        wait_until(lambda: sum(outcomes(fleet).values()) == 1 and not names_in(worker.root / ".worktrees"))
+    assert (outcomes(fleet), started(fleet)) == ({"plan lost": 1}, 1)
+
+
+@pytest.mark.demand("X8.q")
+def test_a_restart_of_the_server_costs_no_agent_and_one_that_is_gone_for_long_ends_them(
+    tmp_path: Path, s3: S3Server, prefix: str, temporal_program: str
+) -> None:
+    temporal = TemporalServer(temporal_program, tmp_path / "temporal")
+    temporal.start()
+    try:
+        fleet = Fleet(tmp_path, s3, temporal, prefix, lost_after_s=18)
+        short, long = f"mark-{uuid4()}", f"mark-{uuid4()}"
+        plan = plans("somehow")
+        steps = [{"run": ["sh", "-c", f": {short}; sleep 8; :"]}, *plan["steps"]]
+        fleet.origin.play({**plan, "steps": steps}, lingers(judges("challenge", "PASS"), long))
+        worker, person = fleet.machine("worker"), fleet.machine("person")
+        with worker.worker() as process:
+            assert person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--detach").returncode == 0
+            wait_until(lambda: alive(short))
+            temporal.kill()
+            temporal.start()
+            wait_until(lambda: alive(long))
+            assert outcomes(fleet) == {"plan done": 1}, "the agent that worked meanwhile was not ended"
+            temporal.kill()
+            wait_until(lambda: not alive(long))
+            assert process.poll() is None
+            wait_until(lambda: outcomes(fleet)["challenge lost"] == 1)
+            assert person.phasegate("cancel", "--reason", "enough", "--fleet").returncode == 0
+            temporal.start()
+            assert person.phasegate("run", "--fleet", "--feature", SLUG).returncode == 4, "it is over"
+    finally:
+        temporal.kill()
+    assert outcomes(fleet) == {"plan done": 1, "challenge lost": 1}
+
+
+@pytest.mark.demand("X8.r")
+def test_a_feature_goes_to_a_worker_that_has_the_agent_of_its_next_step(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str
+) -> None:
+    critic = '[agents.critic]\nharness = "scripted"\nscenario = "../critic.json"\n[roles]\nchallenge = "critic"\n'
+    critic += "".join(f'{role} = "actor"\n' for role in ("plan", "implement", "review", "archive"))
+    fleet = Fleet(tmp_path, s3, temporal, prefix, more=critic)
+    writer, judge, person = fleet.machine("writer"), fleet.machine("judge"), fleet.machine("person")
+    (judge.folder / "scenario.json").unlink()
+    (judge.folder / "critic.json").write_text(json.dumps([*SCENARIO]))
+    with writer.worker():
+        assert person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--detach").returncode == 0
+
+        def unserved() -> list[str]:
+            said = json.loads(person.phasegate("status", "--fleet", "--json").stdout)
+            return [queue["name"] for queue in said["fleet"]["unserved"]]
+
+        wait_until(lambda: any(name.endswith("agent:critic") for name in unserved()))
+        assert outcomes(fleet) == {"plan done": 1}
+        with judge.worker():
+            done = person.phasegate("run", "--fleet")
+            assert done.returncode == 0, done.stdout + done.stderr
+    ends = [json.loads(one.payload) for one in fleet.events() if one.kind == "job.ended"]
+    by = {(end["phase"], end["logs"].split("/repo/")[0]) for end in ends}
+    assert ("challenge", str(judge.folder)) in by
+    assert ("implement", str(writer.folder)) in by
+    assert ("challenge", str(writer.folder)) not in by
+    assert {"bye.py", "hi.py"} <= {*fleet.tree(fleet.events()[0].ts)}
+
+
+@pytest.mark.demand("X8.s")
+def test_caps_hold_over_all_features_of_a_fleet_and_so_many_are_open_and_no_more(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str
+) -> None:
+    fleet = Fleet(tmp_path, s3, temporal, prefix, more="open_features = 1\n[limits]\ntotal_cost_usd = 5\n")
+    worker, person = fleet.machine("worker"), fleet.machine("person")
+    other = Job("900-other", str(uuid4()), "", "plan", 1, "actor", TS)
+    with BucketRecord(s3.patient_bucket(prefix), Location(Path(), Path(), Path()), lambda: str(uuid4())) as record:
+        ended = other._replace(ended=TS, outcome="done", cost_usd=6.0)
+        record.append_now("900-other", TS, [job_started(other), job_ended(ended)])
+    with worker.worker():
+        stopped = person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--json")
+    ran = json.loads(stopped.stdout)
+    assert (stopped.returncode, ran["stage"]) == (1, "blocked"), stopped.stdout + stopped.stderr
+    ends = [json.loads(one.payload) for one in fleet.events(ran["feature"]) if one.kind == "job.ended"]
+    assert [end["outcome"] for end in ends] == ["blocked"], "no agent was started"
+    refused = person.phasegate("run", TYPE, "One more", "--fleet")
+    assert (refused.returncode, "open_features" in refused.stderr) == (4, True), refused.stderr
