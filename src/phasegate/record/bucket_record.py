@@ -104,6 +104,8 @@ class BucketRecord(Reader):
         super().__init__(_copy_in(kept), location)
         self._bucket, self._new_id = bucket, new_id
         self._mutex = RLock()
+        if kept and self._connection.execute("SELECT 1 FROM event LIMIT 1").fetchone() is None:
+            _DUE.pop(kept, None)  # an empty copy, perhaps of one that was damaged, is filled at once
         self._due = _DUE.setdefault(kept, _Due()) if kept else _Due()
         self.before_step: Callable[[], None] = lambda: None  # must be done before a step is recorded
         if kept:
