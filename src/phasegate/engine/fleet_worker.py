@@ -73,7 +73,7 @@ class FleetWorker:
         bucket = open_bucket(project.config.storage, os.environ, BUCKET_WITHIN_S)
         last = int((bucket.names(f"fleet/{adoption.slug}/home") or ["/0"])[-1].rpartition("/")[2])
         if last <= adoption.gone:
-            if lacking := {*adoption.needs} - self.offers:
+            if lacking := self._lacking({*adoption.needs}):
                 raise ApplicationError(f"this worker has not got {', '.join(sorted(lacking))}", type="Lacking")
             if len(self._stops) >= project.config.fleet.features:
                 raise ApplicationError("this worker has enough to do", type="Busy")
@@ -93,7 +93,7 @@ class FleetWorker:
     def take_step(self, order: StepOrder) -> Standing:
         with self._opened() as (project, record, trails), self._told(project.stop), _explained():
             before = _feature(record, order.slug)
-            if lacking := _needed(project, before, order) - self.offers:
+            if lacking := self._lacking(_needed(project, before, order)):
                 return Standing(_shortened(before), needs=tuple(sorted(lacking)))
             code = CarriedCode(project, fleet_remote(project), order.slug, order.claim)
             code.arrive(record, before.base)
@@ -109,6 +109,12 @@ class FleetWorker:
             code.publish()
             record.anchor()
             return Standing(_shortened(feature), goes_on)
+
+    def _lacking(self, needed: set[str]) -> set[str]:
+        """The agents that are not here. What was installed or signed in since is found by a second look."""
+        if needed - self.offers:
+            self.offers = frozenset(able_agents(open_workshop(self._root)))
+        return needed - self.offers
 
     def _fence(self, project: Project, order: StepOrder, code: CarriedCode) -> Callable[[], None]:
         """What comes before each record of a step: who has lost the feature records nothing, whatever it is."""
