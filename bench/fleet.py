@@ -51,6 +51,7 @@ echo "<review>PASS</review>"
 SETTINGS = """
 [fleet]
 features = 16
+open_features = 1000
 [run]
 sandbox = "none"
 [checks.python]
