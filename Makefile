@@ -59,7 +59,7 @@ test-agents: $(VENV)/.peers ## the real agent programs against a stand-in model;
 	@$(BIN)/python tools/agent_tests.py $(if $(NEWEST),--newest) -n $(WORKERS) -q
 
 test-fleet: $(VENV)/.dev ## the record in a real S3 server, features by workers and a real Temporal server; installs both; LONG=1: the long ones too
-	@$(BIN)/python tools/fleet_tests.py -q $(if $(LONG),,-m "not long")
+	@$(BIN)/python tools/fleet_tests.py -n 2 -q $(if $(LONG),,-m "not long")
 
 test-board: $(VENV)/.dev ## the board in a real Chromium; PICTURES=DIR: keep pictures of every page
 	@$(BIN)/python tools/board_tests.py -q $(BOARD)
