@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import urlencode
 
 Headers = Sequence[tuple[str, str]]
+LONGER_THAN_A_STOP_S = 180  # which the board gives 120 s
 
 
 class Answer(NamedTuple):
@@ -61,22 +63,22 @@ class BoardClient:
         """End the board as Ctrl-C does; what it printed."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        out, _ = self.process.communicate(timeout=30)
+        out, _ = self.process.communicate(timeout=LONGER_THAN_A_STOP_S)
         return out
 
     def raw(self, method: str, path: str, headers: Headers = (), body: bytes = b"") -> Answer:
         """A request with exactly these headers."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-        for name, value in headers:
-            connection.putheader(name, value)
-        if body:
-            connection.putheader("Content-Length", str(len(body)))
-        connection.endheaders(body)
-        found = connection.getresponse()
-        answer = Answer(found.status, {key.lower(): value for key, value in found.getheaders()}, found.read().decode())
-        connection.close()
-        return answer
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=LONGER_THAN_A_STOP_S)
+        with closing(connection):
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in headers:
+                connection.putheader(name, value)
+            if body:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
+            found = connection.getresponse()
+            fields = {key.lower(): value for key, value in found.getheaders()}
+            return Answer(found.status, fields, found.read().decode())
 
     def get(self, path: str, *more: tuple[str, str]) -> Answer:
         return self.raw("GET", path, [("Host", self.host), ("Cookie", self.cookie), *more])
