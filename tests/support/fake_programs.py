@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from support.entry import Done
 from support.git_project import make_repository
 
 TOOLS = ("git", "bwrap", "sh", "cat", "sed", "sleep", "python3", "env", "mkdir", "test")
-
-
-class Done(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout)
 
 
 class Machine(NamedTuple):

@@ -10,7 +10,8 @@ from phasegate.engine.journal_entries import AskedQuestion, GivenAnswer
 from phasegate.engine.lent_keys import lent_keys
 from phasegate.engine.ports import RecordReader
 from phasegate.engine.project import AnyRecord, Project
-from phasegate.engine.views import ANSWERED, ASKED, AgentQuestion, Reader, open_questions, questions_of
+from phasegate.engine.question_view import ANSWERED, ASKED, AgentQuestion, open_questions, questions_of
+from phasegate.engine.views import Reader
 from phasegate.errors import ConfigError, MovedOn, StateConflict
 from phasegate.record.rows import Event
 from phasegate.rules.ordering import By

@@ -8,8 +8,9 @@ from phasegate.engine.audit_view import AuditReport, verified
 from phasegate.engine.feature_view import FeatureView, feature_view
 from phasegate.engine.package_view import planned_cards
 from phasegate.engine.project import Project
+from phasegate.engine.question_view import AgentQuestion, questions_of
 from phasegate.engine.tracing import trace_feature
-from phasegate.engine.views import AgentQuestion, Job, PackageCard, Reader, questions_of
+from phasegate.engine.views import Job, PackageCard, Reader
 from phasegate.engine.watching import Follower
 from phasegate.errors import ConfigError
 from phasegate.rules.ordering import By

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.engine.active_state import active_state
+from phasegate.engine.question_view import AgentQuestion, unanswered
 from phasegate.errors import ConfigError
 from phasegate.files import read_plain
 from phasegate.record.holder import LARGEST_BYTES, feature_holder, is_alive, locked, signed_by
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from phasegate.rules.work_package import WorkPackage
 
 BOARD = "board.json"  # in the user's state directory, while a board runs
-ASKED, ANSWERED = "question.asked", "question.answered"
 IN_WORK = ("DOING", "FOR_REVIEW")
 SIGNS, LARGEST_SIGNS = "signs.json", 4_000_000  # in the copy of a fleet's record: what its server said last; bytes
 
@@ -111,20 +111,6 @@ class Decision(NamedTuple):
     orders: tuple[str, ...]  # the commands that are allowed now
     question: str = ""  # the id of what an agent asks, and its reason is the text
     options: tuple[str, ...] = ()  # of the answer, if the agent names some
-
-
-class AgentQuestion(NamedTuple):
-    """What an agent asks a person from inside its job. `answer` is None while nobody has answered."""
-
-    id: str
-    feature: str
-    work: str  # its package; empty for a job of the whole feature
-    job: str
-    text: str
-    options: tuple[str, ...]
-    asked: str
-    answer: str | None = None
-    by: str = ""
 
 
 class RestingAgent(NamedTuple):
@@ -278,36 +264,6 @@ def _decisions(cards: Iterable[FeatureCard], blockers: Iterable[PackageCard]) ->
 
 def _question_decision(one: AgentQuestion) -> Decision:
     return Decision(one.feature, one.work, "", "answer", one.text, "", ("answer",), one.id, one.options)
-
-
-def questions_of(reader: Reader, feature: str) -> tuple[AgentQuestion, ...]:
-    """What agents of a feature have asked, with the answers, in the order of asking."""
-    found: dict[str, AgentQuestion] = {}
-    for recorded in reader.events_of(feature, ASKED, ANSWERED):
-        said = parse_json(recorded.payload.decode("utf-8", "replace"))
-        if not isinstance(said, dict):
-            continue
-        id_ = str(said.get("id", ""))
-        if recorded.kind == ASKED:
-            work, job, text = (str(said.get(name, "")) for name in ("work", "job", "text"))
-            options = tuple(str(one) for one in said.get("options", ()))
-            found[id_] = AgentQuestion(id_, feature, work, job, text, options, recorded.ts)
-        elif id_ in found:
-            by = said.get("by")
-            person = str(by.get("person", "")) if isinstance(by, dict) else ""
-            found[id_] = found[id_]._replace(answer=str(said.get("text", "")), by=person)
-    return tuple(found.values())
-
-
-def open_questions(reader: Reader, feature: str) -> tuple[AgentQuestion, ...]:
-    """Those that nobody has answered."""
-    return tuple(one for one in questions_of(reader, feature) if one.answer is None)
-
-
-def unanswered(reader: Reader) -> tuple[AgentQuestion, ...]:
-    """The open questions of every feature that has not ended, with a workflow or without."""
-    ended = {row.feature for row in reader.workflows() if row.stage in ENDED}
-    return tuple(one for slug in reader.features() if slug not in ended for one in open_questions(reader, slug))
 
 
 def stuck_packages(reader: Reader) -> tuple[Decision, ...]:

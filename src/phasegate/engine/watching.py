@@ -15,8 +15,8 @@ from phasegate.engine.journal_entries import (
     read_feature_step,
     read_package_step,
 )
+from phasegate.engine.question_view import ANSWERED, ASKED
 from phasegate.engine.run_log import read_notice, read_timed
-from phasegate.engine.views import ANSWERED, ASKED
 from phasegate.record.holder import Holder, holders
 from phasegate.record.reader import Reader
 from phasegate.record.row_events import ROW_OF_KIND, row_of

@@ -34,20 +34,12 @@ from phasegate.engine.job_view import job_view
 from phasegate.engine.package_view import package_view, planned_cards
 from phasegate.engine.packages import find_package
 from phasegate.engine.project import open_project, opened_store
+from phasegate.engine.question_view import AgentQuestion, open_questions, unanswered
 from phasegate.engine.questions import answer
 from phasegate.engine.scope_exceptions import allow_path, shown_change
 from phasegate.engine.spending_view import FeatureTile, feature_tiles, spending
 from phasegate.engine.subject_view import PartKind, find_subject, part_of
-from phasegate.engine.views import (
-    AgentQuestion,
-    Decision,
-    Reader,
-    open_questions,
-    open_reader,
-    stuck_packages,
-    unanswered,
-    waiting_features,
-)
+from phasegate.engine.views import Decision, Reader, open_reader, stuck_packages, waiting_features
 from phasegate.engine.watching import stamp_of
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
 

@@ -18,7 +18,8 @@ from phasegate.doors.html.drawing import (
 from phasegate.doors.html.markup import Html, join, tag
 from phasegate.engine.feature_view import FeatureView, StandingView
 from phasegate.engine.orders import NEED_TEXT
-from phasegate.engine.views import AgentQuestion, Decision, PackageCard
+from phasegate.engine.question_view import AgentQuestion
+from phasegate.engine.views import Decision, PackageCard
 from phasegate.rules.board import whereabouts
 
 MOST_LINES = 40

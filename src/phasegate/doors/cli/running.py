@@ -256,23 +256,15 @@ def interruptible(project: Project) -> Iterator[None]:
 
     A second signal leaves at once: no death does harm.
     """
-    heard: list[int] = []
-    reading, writing = os.pipe()
+    heard: list[Thread] = []
 
-    def wait_for_one() -> None:
-        has_come = os.read(reading, 1)
-        os.close(reading)
-        if has_come:
-            project.stop.set()
-
-    # A handler must not wait for what it has interrupted: it takes no lock, and starts no thread, which takes one.
-    Thread(target=wait_for_one, daemon=True).start()
-
-    def stop(number: int, _frame: FrameType | None) -> None:
+    def stop(_number: int, _frame: FrameType | None) -> None:
         if heard:
             raise KeyboardInterrupt
-        heard.append(number)
-        os.write(writing, b"!")
+        heard.append(
+            Thread(target=project.stop.set, daemon=True)
+        )  # a handler must not wait for what it has interrupted
+        heard[0].start()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -280,4 +272,3 @@ def interruptible(project: Project) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        os.close(writing)
