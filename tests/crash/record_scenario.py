@@ -2,7 +2,7 @@
 
 record_scenario.py steps FOLDER     a run for every n, each in its own copy of FOLDER/template, killed at step n
 record_scenario.py forever FOLDER   write with four threads until somebody kills this process
-record_scenario.py resume FOLDER N  as `steps`, but each run first recovers what FOLDER/N holds, killed at each step
+record_scenario.py resume FOLDER    as `steps`, but each run first recovers what a kill in an entry left
 """
 
 from __future__ import annotations
@@ -35,14 +35,25 @@ def location_in(folder: Path) -> Location:
     return Location(folder / "repository", folder / "repository" / ".git", folder / "state" / "phasegate")
 
 
-def kill_at(step: int) -> None:
-    """Make the process die in its n-th call that changes the disk: a write after half of its bytes."""
+Counts = Callable[[str, tuple[object, ...]], bool]
+
+
+def each_step(_name: str, _arguments: tuple[object, ...]) -> bool:
+    return True
+
+
+def entry_of_a_trail(name: str, arguments: tuple[object, ...]) -> bool:
+    return name == "pwritev" and bytes(arguments[1][0]).startswith(b"+")  # type: ignore[index]
+
+
+def kill_at(step: int, counts: Counts) -> None:
+    """Make the process die in its n-th call that changes the disk and counts: a write after half of its bytes."""
     taken = 0
 
     def dying(name: str, call: Callable[..., object]) -> Callable[..., object]:
         def wrapped(*arguments: object, **options: object) -> object:
             nonlocal taken
-            taken += 1
+            taken += counts(name, arguments)
             if taken == step:
                 if name == "write":
                     descriptor, data = arguments
@@ -104,11 +115,11 @@ def scenario(folder: Path, run: str) -> None:
         acknowledge(folder, f"anchored {run}")
 
 
-def in_a_process_killed_at(step: int, work: Callable[[], None]) -> bool:
+def in_a_process_killed_at(step: int, work: Callable[[], None], counts: Counts = each_step) -> bool:
     """Whether the work was done before the step came."""
     child = os.fork()
     if child == 0:
-        kill_at(step)
+        kill_at(step, counts)
         try:
             work()
         except BaseException as error:  # the parent must see it, not pytest's machinery
@@ -130,21 +141,20 @@ def copy_record(template: Path, copy: Path) -> None:
         heads.rename(outside_folder(location_in(copy), "store-id"))
 
 
-def every_step(folder: Path, template: Path, run: str, until: Callable[[Path], bool] = lambda _: False) -> Path:
+def every_step(folder: Path, template: Path, run: str) -> None:
     """Kill at step 1, 2, ... until the work is done before the step comes."""
     step, done = 0, False
     while not done:
         step += 1
         copy = folder / f"{run}-{step:03}"
         copy_record(template, copy)
-        done = in_a_process_killed_at(step, lambda copy=copy: scenario(copy, run)) or until(copy)  # type: ignore[misc]
+        done = in_a_process_killed_at(step, lambda copy=copy: scenario(copy, run))  # type: ignore[misc]
+
+
+def torn_in_its_first_entry(folder: Path, template: Path) -> Path:
+    copy_record(template, copy := folder / "torn")
+    assert not in_a_process_killed_at(1, lambda: scenario(copy, "a"), entry_of_a_trail)
     return copy
-
-
-def has_torn_entry(folder: Path) -> bool:
-    """Half of an entry, and not merely a log that nothing was written to yet."""
-    logs = (log.read_bytes().rstrip(b"\0") for log in folder.glob("state/phasegate/heads/*/open-trails-*.log"))
-    return any(log and not log.endswith(b"\n") for log in logs)
 
 
 def forever(folder: Path) -> None:
@@ -175,7 +185,6 @@ if __name__ == "__main__":
         case "steps":
             every_step(target, target / "template", "a")
         case "resume":
-            torn = every_step(target, target / "template", "a", until=has_torn_entry)
-            every_step(target, torn, "b")
+            every_step(target, torn_in_its_first_entry(target, target / "template"), "b")
         case "forever":
             forever(target)

@@ -53,6 +53,7 @@ def test_killed_at_every_step_the_record_verifies_and_loses_nothing(tmp_path: Pa
 def test_killed_at_every_step_of_the_recovery_it_can_be_recovered_again(tmp_path: Path) -> None:
     make_repository(tmp_path / "template")
     run_scenario("resume", str(tmp_path))
+    assert torn_logs(tmp_path / "torn"), "control: there is half an entry"
     folders = sorted(tmp_path.glob("b-*"))
     for folder in folders:
         assert verify(location_in(folder)).problems == (), folder.name

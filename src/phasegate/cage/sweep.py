@@ -24,11 +24,11 @@ def end_tagged(tag: str) -> int:
     """
     if sys.platform != "linux":
         return 0
-    ended = 0
+    ended = set()  # one that was killed shows its tag until it is gone
     give_up_at_s = time.monotonic() + _GIVE_UP_S
     while (found := _tagged(tag)) and time.monotonic() < give_up_at_s:
-        ended += sum(_end_if_tagged(pid, tag) for pid in found)
-    return ended
+        ended |= {pid for pid in found if _end_if_tagged(pid, tag)}
+    return len(ended)
 
 
 def _tagged(tag: str) -> list[int]:
