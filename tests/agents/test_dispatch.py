@@ -6,13 +6,21 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from phasegate.config.acp_registry import SHIPPED
+from phasegate.engine.dispatch import dispatch
+from phasegate.engine.local_ports import SystemClock
+from phasegate.engine.packages import find_package
+from phasegate.engine.project import opened_store
+from phasegate.rules.retry import rest_s
 from phasegate.rules.work_package import State
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, approves, implements, make_project
 from support.real_agents import KEY, MODEL, SUBJECTS, Subject, opencode_settings, processes_tagged
@@ -119,6 +127,54 @@ def test_at_a_limit_of_its_model_the_fallback_does_the_work_at_once(
     assert jobs == [("limited", "rate limited"), ("actor", "done")]
     told = project.command("status").stdout
     assert re.search(r"limited rests at a limit of its provider until 20\d\d-", told), told
+
+
+class LeapingClock(SystemClock):
+    """It stands, an hour ahead of this machine's, until it is set on: no load can make a wait longer or shorter."""
+
+    def __init__(self) -> None:
+        self.now_s = int(time.time()) + 3600.0
+
+    def time_s(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.demand("D10.a")
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize("kind", ["claude_code", "codex"])  # the others hold too, and take minutes
+def test_at_a_limit_without_a_fallback_it_rests_longer_each_time_says_until_when_and_does_the_work_in_the_end(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("phasegate.agents.codex.PATIENCE_S", 3.0)
+    limit, work = Script((Fail(429),)), Script((Write(FORM, TEXT), COMMIT, Say(result)))
+    clock, shown = LeapingClock(), list[float]()
+    began_s = clock.now_s
+    with Standin(REVIEW, limit, work) as model:
+        made = project_of(SUBJECTS[kind], tmp_path, model.url, monkeypatch)
+
+        def told(line: str) -> None:
+            """At each rest a person looks at `status`, and then it is over; with the third the limit is lifted."""
+            if "actor rests at a limit until" in line:
+                found = re.search(
+                    r"actor rests at a limit of its provider until (\S+)\n", made.command("status").stdout
+                )
+                assert found is not None
+                clock.now_s = datetime.fromisoformat(found[1]).timestamp()
+                shown.append(clock.now_s)
+                if len(shown) == 3:
+                    model.scripts.remove(limit)
+
+        project = made.project._replace(clock=clock)
+        with opened_store(project) as store:
+            dispatch(project, store, find_package(store, "WP01", SLUG), agent=None, say=told)
+    assert made.rows()["WP01"].state == State.DONE
+    jobs = made.jobs()
+    assert [job.outcome for job in jobs] == [*["rate limited"] * 3, "done", "done"]
+    assert [job.retry_at_s for job in jobs[:3]] == shown
+    assert [until_s - before_s for before_s, until_s in pairwise([began_s, *shown])] == [rest_s(n) for n in range(3)]
+    assert rest_s(0) < rest_s(1) < rest_s(2)
+    assert made.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
+    assert made.audit_problems() == []
 
 
 def test_a_contest_of_two_programs_takes_the_one_that_passes(
