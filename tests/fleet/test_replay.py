@@ -25,6 +25,11 @@ from phasegate.engine.fleet_client import FleetPayloads
 from phasegate.engine.fleet_flow import FeatureFlow
 from phasegate.rules.decide import FeatureAction, decide
 from phasegate.rules.feature_state import Feature, Step
+from support.alike_runs import alike
+from support.feature_run import DESCRIPTION, SLUG, TYPE
+from support.fleet_machines import Fleet, local_run
+from support.s3_server import S3Server
+from support.temporal_server import TemporalServer
 
 FOLDER = Path(__file__).parents[1] / "fixtures/fleet_histories"
 HISTORIES = sorted(FOLDER.glob("*.json"))
@@ -51,6 +56,13 @@ async def newest_history(address: str, slug: str) -> WorkflowHistory:
     found = [one async for one in client.list_workflows() if one.id.endswith(f" {slug}")]
     newest = max(found, key=lambda one: one.start_time)
     return await client.get_workflow_handle(newest.id, run_id=newest.run_id).fetch_history()
+
+
+async def lengths_of_runs(address: str, slug: str) -> list[int]:
+    """How many events each run of a feature's workflow has."""
+    client = await Client.connect(address)
+    found = [one async for one in client.list_workflows() if one.id.endswith(f" {slug}")]
+    return [one.history_length for one in found]
 
 
 def replayed_and_kept(address: str, slug: str) -> WorkflowHistory:
@@ -101,3 +113,26 @@ def test_a_changed_rule_is_found_by_the_replay(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(fleet_flow, "decide", another)
     with pytest.raises(NondeterminismError):
         replay(kept(newest))
+
+
+@pytest.mark.demand("X8.m")
+def test_a_workflow_whose_history_grows_long_goes_on_in_new_runs_to_the_same_end(
+    tmp_path: Path, s3: S3Server, temporal_program: str, prefix: str
+) -> None:
+    local, first, tree = local_run(tmp_path / "local")
+    temporal = TemporalServer(temporal_program, tmp_path / "temporal", long_history=30)
+    temporal.start()
+    try:
+        fleet = Fleet(tmp_path, s3, temporal, prefix)
+        worker, person = fleet.machine("worker"), fleet.machine("person")
+        with worker.worker():
+            done = person.phasegate("run", TYPE, DESCRIPTION, "--fleet")
+        assert done.returncode == 0, done.stdout + done.stderr
+        lengths = asyncio.run(lengths_of_runs(temporal.address, SLUG))
+    finally:
+        temporal.kill()
+    assert len(lengths) > 2
+    assert max(lengths) < 60
+    second = fleet.events()
+    assert [*alike(second, worker.root)] == [*alike(first, local.root)]
+    assert fleet.tree(second[0].ts)["bye.py"] == tree["bye.py"]

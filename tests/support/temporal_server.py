@@ -16,12 +16,16 @@ READY_WITHIN_S = 120.0
 class TemporalServer:
     """The development server of Temporal's own command line program."""
 
-    def __init__(self, program: str, folder: Path) -> None:
+    def __init__(self, program: str, folder: Path, long_history: int = 0) -> None:
+        """`long_history`: after so many events a workflow is advised to go on in a new run."""
         self._folder = folder
         folder.mkdir(exist_ok=True)
         (self._port,) = free_ports(1)
         self.address = f"127.0.0.1:{self._port}"
         self._command = temporal_command(program, folder, self._port)
+        if long_history:
+            setting = f"limit.historyCount.suggestContinueAsNew={long_history}"
+            self._command += ["--dynamic-config-value", setting]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

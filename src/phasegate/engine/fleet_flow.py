@@ -14,6 +14,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError,
 
 with workflow.unsafe.imports_passed_through():
     import msgspec
+    from msgspec.structs import replace
 
     from phasegate.rules.decide import decide
     from phasegate.rules.feature_state import Feature, Step
@@ -40,6 +41,7 @@ class FleetOrder(msgspec.Struct, frozen=True):
     agent: str | None = None
     merge: bool = False  # go on to the merge
     by: By = NOT_KEPT
+    is_continued: bool = False  # by another run of the workflow, whose history grew long
 
 
 class Adoption(msgspec.Struct, frozen=True):
@@ -93,7 +95,7 @@ class FeatureFlow:
     @workflow.run
     async def run(self, order: FleetOrder) -> Stage:
         home = await self._adopted(order, Adoption(order.slug))
-        standing, is_first, is_over = await self._look(order), True, False
+        standing, is_first, is_over = await self._look(order), not order.is_continued, False
         while not is_over:
             if self._is_ordered:
                 self._is_ordered, standing = False, await self._look(order)
@@ -108,6 +110,8 @@ class FeatureFlow:
                 is_over = False
             else:
                 standing, is_first = taken, False
+            if workflow.info().is_continue_as_new_suggested() and not (is_first or is_over):
+                workflow.continue_as_new(replace(order, merge=order.merge or self._merges, is_continued=True))
         return standing.feature.workflow.stage
 
     @staticmethod
