@@ -49,8 +49,9 @@ SANDBOX_SAMPLE = $(wildcard $(addprefix tests/,crash/test_d*.py crash/test_featu
 test-bare: $(VENV)/.dev ## the tests that a sandbox can make a difference to, without one; SAMPLE=1: some of them
 	@$(BIN)/python -m tools.without_bubblewrap $(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" $(if $(SAMPLE),$(SANDBOX_SAMPLE),$(SANDBOX_TESTS))
 
-test-long: $(VENV)/.dev ## all tests, in the nightly profile
+test-long: $(VENV)/.dev ## all tests, in the nightly profile, those of the fleet too
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet --ignore=tests/forges
+	@$(MAKE) --no-print-directory test-fleet LONG=1
 
 test-repos: $(VENV)/.dev ## public projects from the registries, from init to a merged package; prints a table
 	@$(BIN)/python tools/test_repos.py $(REPOS)

@@ -31,13 +31,11 @@ from phasegate.record.store import Store
 from phasegate.workspace import refs
 from phasegate.workspace.refs import RefMoved
 from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
+from support.step_names import named
 
 MOST_LIVES = 2000
 EFFECTS = ("rename", "replace", "unlink", "mkdir", "rmdir", "link", "symlink", "truncate", "ftruncate")
 OURS = f"{os.sep}phasegate{os.sep}"
-# With whichever of several packages comes last; a trail that a dead life left open is sealed by the recovery.
-_BESIDES = ("step.timed", "notice.given", "trail.sealed")
-_TELLING = ("event", "type", "role", "end", "package", "wp", "phase", "round", "outcome", "id")
 
 
 class MortalStore:
@@ -107,18 +105,7 @@ def name_of(store: Store, events: Sequence[Event]) -> str:
     """The same name for the same step in whichever life: where the feature stands, and what happens, without ids."""
     feature = read_feature(store, SLUG)
     where = f"{feature.workflow.phase} {feature.workflow.round}" if feature else "-"
-    telling = [event for event in events if event.kind not in _BESIDES] or events
-    return f"{where}: " + " + ".join(f"{event.kind} {' '.join(_telling(event.payload))}" for event in telling)
-
-
-def _telling(payload: bytes) -> Iterator[str]:
-    values = json.loads(payload)
-    for key in _TELLING:
-        value = values.get(key, "")
-        if isinstance(value, dict):
-            yield from _telling(json.dumps(value).encode())
-        elif str(value) and not (key == "id" and len(str(value)) > len("WP01")):
-            yield str(value)
+    return f"{where}: {named([(event.kind, event.payload) for event in events])}"
 
 
 def live(root: Path, mortal: MortalStore) -> None:

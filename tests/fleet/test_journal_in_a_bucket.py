@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from threading import Event as Pause
 from threading import Thread
@@ -28,8 +29,10 @@ from phasegate.record.bucket import Bucket, PatientBucket
 from phasegate.record.bucket_record import BucketRecord, journal_log
 from phasegate.record.bucket_trails import BucketPapers, BucketTrails, live_chunks
 from phasegate.record.location import Location, prepare_folder
+from phasegate.record.recovery import close_left
 from phasegate.record.remote_audit import verify_copy
 from phasegate.record.rows import Event as Recordable
+from phasegate.record.trail_log import log_files
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
 from support.alike_runs import alike, one_at_a_time, tree_of
@@ -134,6 +137,54 @@ def test_trails_and_papers_in_a_bucket_go_on_on_another_machine(tmp_path: Path, 
         trails.forget("job-a")
         with pytest.raises(StateConflict):
             trails.open_again(later._replace(hash=seal.hash))
+
+
+@pytest.mark.demand("X8.f", "X8.j")
+def test_a_trail_of_one_that_died_before_its_record_is_gone_on_with_elsewhere_and_by_itself_let_be(
+    tmp_path: Path, s3: S3Server, prefix: str
+) -> None:
+    bucket = s3.patient_bucket(prefix)
+    here, there = make_repository(tmp_path / "here"), make_repository(tmp_path / "there")
+    for location in (here, there):
+        prepare_folder(location)
+    with BucketTrails.in_bucket(bucket, here, here.state_home, "writer-1") as trails:
+        trails.open(FEATURE, "job-a")
+        trails.write("job-a", TS, wrote("src/a.py", 1))
+        seal = trails.close("job-a")
+        trails.forget("job-a")
+    with BucketTrails.in_bucket(bucket, here, here.state_home, "writer-2") as trails:
+        trails.open_again(seal)
+        trails.write("job-a", TS, wrote("src/b.py", 1))
+        trails.close("job-a")  # in the bucket, and in no record
+    with BucketTrails.in_bucket(bucket, there, there.state_home, "writer-3") as trails:
+        trails.open_again(seal)
+        trails.write("job-a", TS, wrote("src/b.py", 1))
+        later = trails.close("job-a")
+        trails.forget("job-a")
+    assert later.lines == 4, "both, and that the trail was recovered in between"
+    with open_bucket_record(bucket) as record:
+        assert log_files(here.state_home)
+        assert close_left(record, here.state_home, partial(BucketTrails, bucket, here), TS) == []
+        assert not log_files(here.state_home), "the other one went on with it"
+        assert record.seals() == []
+    with BucketTrails.in_bucket(bucket, here, here.state_home, "writer-4") as trails:
+        trails.open_again(later)
+        trails.write("job-a", TS, wrote("src/c.py", 1))  # in no bucket
+    with BucketTrails.in_bucket(bucket, there, there.state_home, "writer-5") as trails:
+        trails.open_again(later)
+        trails.write("job-a", TS, wrote("src/d.py", 1))
+        last = trails.close("job-a")
+        trails.forget("job-a")
+    with open_bucket_record(bucket) as record:
+        left = close_left(record, here.state_home, partial(BucketTrails, bucket, here), TS)
+        assert [(one.job, bool(one.problem)) for one in left] == [("job-a", True)]
+        assert log_files(here.state_home), "what nobody else has is kept"
+    changed = s3.bucket(prefix).get(f"audit/{FEATURE}/job-a.jsonl")
+    assert changed is not None
+    assert s3.bucket(prefix).replace(f"audit/{FEATURE}/job-a.jsonl", changed.data + b"{}\n", changed.tag)
+    trails = BucketTrails.in_bucket(bucket, there, there.state_home, "writer-6")
+    with trails, pytest.raises(StateConflict, match="behind its end"):
+        trails.open_again(last)
 
 
 @pytest.mark.demand("X8.f")

@@ -79,8 +79,9 @@ Fault = Callable[[Request], str]  # "", or "away": it is not passed on; "lost": 
 class FaultyProxy:
     """Passes requests on, each on a connection of its own, as far as `fault` lets it; counts them by kind and fate."""
 
-    def __init__(self, port: int, fault: Fault = lambda _: "") -> None:
-        self._port, self.fault = port, fault
+    def __init__(self, port: int, fault: Fault = lambda _: "", after: Fault = lambda _: "") -> None:
+        """`after` is asked when a request was carried out: it can only say that its answer is lost."""
+        self._port, self.fault, self.after = port, fault, after
         self.seen: Counter[tuple[str, str]] = Counter()
         self._lock = Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -112,7 +113,7 @@ class FaultyProxy:
                 self.seen[request.kind, fate] += 1
             if fate != "away":
                 answer = self._ask(request.data)
-                if fate != "lost":
+                if (self.after(request) or fate) != "lost":
                     client.sendall(answer)
 
     def _ask(self, data: bytes) -> bytes:

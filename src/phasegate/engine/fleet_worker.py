@@ -37,7 +37,7 @@ from phasegate.engine.staffing import member_for
 from phasegate.engine.storage import BUCKET_WITHIN_S, fleet_record, open_bucket
 from phasegate.errors import GivenAway, Interrupted, PhasegateError
 from phasegate.record.bucket_record import BucketRecord
-from phasegate.record.bucket_trails import BucketPapers, BucketTrails
+from phasegate.record.bucket_trails import BucketPapers, BucketTrails, close_grown
 from phasegate.record.recovery import close_left
 from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.workspace.feature_code import Claim
@@ -60,6 +60,7 @@ class FleetWorker:
         self.own_queue = f"{queue_of(project)} worker {socket.gethostname()} {place}"
         self.offers = frozenset(able_agents(open_workshop(root)))
         self._stops: set[Stop] = set()
+        self._claims: dict[str, int] = {}  # by feature, that of the last step here
 
     def stop(self) -> None:
         """End what runs: agents are ended, and what they left is saved."""
@@ -91,13 +92,13 @@ class FleetWorker:
 
     @activity.defn(name="take_step", no_thread_cancel_exception=True)
     def take_step(self, order: StepOrder) -> Standing:
-        with self._opened() as (project, record, trails), self._told(project.stop), _explained():
+        with _explained(), self._opened() as (project, record, trails), self._told(project.stop):
             before = _feature(record, order.slug)
             if lacking := self._lacking(_needed(project, before, order)):
                 return Standing(_shortened(before), needs=tuple(sorted(lacking)))
             code = CarriedCode(project, fleet_remote(project), order.slug, order.claim)
             code.arrive(record, before.base)
-            record.before_step = self._fence(project, order, code)
+            self._fence(project, order, code, record, trails)
             at_remote = project._replace(refs=FleetRefs(project.repository, code))
             desk = desk_with(at_remote, record, trails, order.agent)._replace(keep=code.keep)
             if order.step is Step.STOP:
@@ -116,17 +117,25 @@ class FleetWorker:
             self.offers = frozenset(able_agents(open_workshop(self._root)))
         return needed - self.offers
 
-    def _fence(self, project: Project, order: StepOrder, code: CarriedCode) -> Callable[[], None]:
-        """What comes before each record of a step: who has lost the feature records nothing, whatever it is."""
+    def _fence(
+        self, project: Project, order: StepOrder, code: CarriedCode, record: BucketRecord, trails: BucketTrails
+    ) -> None:
+        """Who has lost the feature records nothing of a step, whatever it is. Who takes it over closes its trails."""
         bucket = open_bucket(project.config.storage, os.environ, BUCKET_WITHIN_S)
         following = _claim_path(order.slug, order.claim.number + 1)
 
-        def before() -> None:
+        def before_close() -> None:
             if bucket.get(following) is not None:
                 raise GivenAway(f"another worker has {order.slug} now")
+
+        def before_step() -> None:
+            before_close()
             code.publish()
 
-        return before
+        record.before_step, trails.before_close = before_step, before_close
+        if self._claims.get(order.slug) != order.claim.number:
+            close_grown(record, trails, order.slug, project.now())
+            self._claims[order.slug] = order.claim.number
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Project, BucketRecord, BucketTrails]]:

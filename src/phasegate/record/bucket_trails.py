@@ -8,7 +8,7 @@ Nobody waits for the chunks, and nothing is decided by them: while the bucket is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -21,14 +21,19 @@ from typing import NamedTuple, Self
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.files.durable import make_folder, replace_file
 from phasegate.record.bucket import Bucket, put_grown
+from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.copying import PAPERS, trail_name
 from phasegate.record.location import Location
 from phasegate.record.reader import Reader
+from phasegate.record.row_events import trail_sealed
 from phasegate.record.rows import Job, Seal
 from phasegate.record.trail_files import export_trail, read_trail, trail_path
 from phasegate.record.trail_log import OpenTrail, TrailLog
-from phasegate.record.trails import Trails
+from phasegate.record.trail_reader import read_entry
+from phasegate.record.trails import Trails, recovered
 from phasegate.rules.artifact_path import require_slug
+from phasegate.rules.trail import origin as trail_origin
+from phasegate.rules.trail import read_lines
 
 CHUNK_EVERY_S, CHUNK_BYTES = 10.0, 64_000
 PROMPT = "prompt.xml"  # in the folder of a job
@@ -49,6 +54,7 @@ class BucketTrails(Trails):
     def __init__(self, bucket: Bucket, location: Location, log: TrailLog, trails: dict[str, OpenTrail]) -> None:
         super().__init__(location, log, trails)
         self._bucket = bucket
+        self.before_close: Callable[[], None] = lambda: None  # must be done before a trail is put into the bucket
         self._live: dict[str, LiveChunk] = {}
         self._unsent, self._full, self._ended = 0, Event(), Event()
         self._sender = Thread(target=self._send_until_ended, name="live chunks", daemon=True)
@@ -99,19 +105,46 @@ class BucketTrails(Trails):
             self._live[job] = LiveChunk(at.number + 1, end, end)
 
     def open_again(self, seal: Seal) -> OpenTrail:
-        """Go on with a trail that was closed, here or on another machine."""
-        path = trail_path(self._location, seal.feature, seal.job)
-        if len(read_trail(path)) != seal.bytes and (found := self._bucket.get(trail_name(seal.feature, seal.job))):
-            export_trail(self._location, seal.feature, seal.job, found.data[: seal.bytes])
-        return super().open_again(seal)
+        """Go on with a trail that was closed, here or on another machine.
+
+        Lines behind its seal are of one that died before it recorded them: they stay, and the trail says so.
+        """
+        kept, start = self.kept_elsewhere(seal.feature, seal.job), trail_origin(seal.feature, seal.job)
+        if read_lines(kept[: seal.bytes], start) != (seal.lines, seal.bytes, seal.hash, 0, None):
+            return super().open_again(seal)
+        rest = read_lines(kept[seal.bytes :], seal.hash)
+        if rest.broken or rest.torn_bytes:
+            raise StateConflict(f"the trail of job {seal.job} in {self._bucket.address} was changed behind its end")
+        if kept != read_trail(trail_path(self._location, seal.feature, seal.job)):
+            export_trail(self._location, seal.feature, seal.job, kept)
+        lines, size = seal.lines + rest.lines, seal.bytes + rest.bytes
+        trail = super().open_again(seal._replace(lines=lines, bytes=size, hash=rest.hash))
+        if rest.lines:
+            self.write(seal.job, str(read_entry(trail.lines[-1])["ts"]), recovered(lines))
+        return trail
+
+    def kept_elsewhere(self, feature: str, job: str) -> bytes:
+        found = self._bucket.get(trail_name(feature, job))
+        return found.data if found else b""
 
     def close(self, job: str) -> Seal:
         """The trail is in the bucket before its seal can be in the journal."""
         self._live.pop(job, None)
+        self.before_close()
         seal, content = super().close(job), self._open[job].content
         if not put_grown(self._bucket, trail_name(seal.feature, job), content):
             raise StateConflict(f"{self._bucket.address} holds another trail of job {job}", "nothing was changed there")
         return seal
+
+
+def close_grown(record: BucketRecord, trails: BucketTrails, feature: str, ts: str) -> None:
+    """Seal what is behind the seals of a feature's trails: another machine died before it had recorded that."""
+    for seal in (one for one in record.seals() if one.feature == feature):
+        if len(trails.kept_elsewhere(feature, seal.job)) > seal.bytes:
+            with suppress(StateConflict):  # nobody of ours wrote it: `audit verify` says so
+                trails.open_again(seal)
+                record.append_now(feature, ts, [trail_sealed(trails.close(seal.job))])
+            trails.forget(seal.job)
 
 
 def _chunk_end(lines: list[bytes], begin: int) -> int:

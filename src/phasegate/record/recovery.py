@@ -14,10 +14,9 @@ from phasegate.record.rows import Seal
 from phasegate.record.store import Store
 from phasegate.record.trail_files import Key, read_trail, trail_files, trail_path
 from phasegate.record.trail_log import OpenTrail, TrailLog, log_files, read_log
-from phasegate.record.trails import Trails
-from phasegate.rules.trail import Action, Done, Source, origin, read_lines
+from phasegate.record.trails import Trails, recovered
+from phasegate.rules.trail import origin, read_lines
 
-ACTOR = "phasegate"
 MakesTrails = Callable[[TrailLog, dict[str, OpenTrail]], Trails]
 
 
@@ -54,8 +53,12 @@ def _close_all(
     found = []
     with writing as trails:
         for job, trail in list(open_trails.items()):
-            if job in seals and seals[job].hash == trail.hash:  # it died between the seal and forgetting
-                trails.forget(job)
+            kept = trails.kept_elsewhere(trail.feature, job)
+            is_sealed = job in seals and seals[job].hash == trail.hash
+            if is_sealed or (kept != trail.content and kept.startswith(trail.content)):
+                trails.forget(job)  # it died between the seal and forgetting; or another machine went on with it
+            elif not trail.content.startswith(kept):
+                found.append(Recovery(trail.feature, job, len(trail.lines), "another machine went on without its end"))
             else:
                 found.append(_close(store, trails, trail, ts))
     return found
@@ -65,7 +68,7 @@ def _close(store: Store | BucketRecord, trails: Trails, trail: OpenTrail, ts: st
     feature, job, entries = trail.feature, trail.job, len(trail.lines)
     if trails.stranger(job):
         return Recovery(feature, job, entries, "a file that was not written here stands in its place")
-    trails.write(job, ts, Done(ACTOR, Action.RECOVERED, Source.OBSERVED, {"entries": entries}))
+    trails.write(job, ts, recovered(entries))
     store.append_now(feature, ts, [trail_sealed(trails.close(job)._replace(witnessed=witnessed))])
     trails.forget(job)
     return Recovery(feature, job, entries)

@@ -25,9 +25,15 @@ from phasegate.record.rows import Seal
 from phasegate.record.trail_files import export_trail, read_trail, trail_path
 from phasegate.record.trail_log import OpenTrail, TrailLog, added, finished, opened
 from phasegate.rules.artifact_path import require_slug
-from phasegate.rules.trail import Done, bind, entry, origin, read_lines
+from phasegate.rules.trail import Action, Done, Source, bind, entry, origin, read_lines
 
+ACTOR = "phasegate"
 RESTART_BEYOND_BYTES = 4_000_000
+
+
+def recovered(entries: int) -> Done:
+    """What a trail says behind so many entries of one that died before it recorded them."""
+    return Done(ACTOR, Action.RECOVERED, Source.OBSERVED, {"entries": entries})
 
 
 class Trails:
@@ -104,6 +110,10 @@ class Trails:
         found = read_trail(path)
         earlier = trail.content.startswith(found) and found[-1:] in (b"", b"\n") and path.is_file()
         return path if os.path.lexists(path) and not earlier else None
+
+    def kept_elsewhere(self, feature: str, job: str) -> bytes:
+        """A trail as other machines see it; nothing where it is kept here alone."""
+        return b""
 
     def close(self, job: str) -> Seal:
         """Export a job's trail as a whole. The seal belongs into the journal, and then call `forget`."""

@@ -1,0 +1,170 @@
+"""Whole features by a fleet that is disturbed: workers killed at each record, the bucket away, answers lost."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import support
+from phasegate.record.rows import Recorded
+from support.feature_run import is_meant
+from support.fleet_chaos import (
+    OF_THE_RUN,
+    Deaths,
+    LostAnswers,
+    Outages,
+    Trial,
+    check_evidence,
+    undisturbed_events,
+)
+from support.s3_server import Fault, FaultyProxy, S3Server
+from support.temporal_server import TemporalServer
+
+PARTS = 5
+SHIFTED_CLOCK = Path(support.__file__).with_name("shifted_clock")
+CALLS = [
+    *(f"create {what}" for what in ("audit", "fleet", "heads", "journal", "papers")),
+    *(f"get {what}" for what in ("audit", "fleet", "heads", "journal", "papers")),
+    *("list fleet", "list journal", "replace audit"),
+]
+Happened = list[tuple[str, Any]]
+
+
+@pytest.fixture
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Happened:
+    """What happens where nobody disturbs; found out once for all workers."""
+    base = tmp_path_factory.getbasetemp()
+    kept = (base if worker_id == "master" else base.parent) / "undisturbed-feature.json"
+    with kept.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            kept.write_text(json.dumps(undisturbed_events(tmp_path_factory.mktemp("undisturbed"))))
+    return [(kind, fields) for kind, fields in json.loads(kept.read_text())]
+
+
+@pytest.mark.demand("X8.h", "X8.j")
+def test_a_worker_killed_around_records_of_a_feature_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str, undisturbed: Happened
+) -> None:
+    """Three of all records. What is checked after each of these tests is seen to find what it looks for."""
+    chosen = {
+        ("after", "1 package.happened job-ended done WP01 + job.ended"),
+        ("before", "1 package.happened validated"),
+        ("before", "3 workflow.happened merged"),
+    }
+    deaths = Deaths(lambda when, name: any(when == one and name.startswith(begin) for one, begin in chosen))
+    trial, events = carried_out(deaths, tmp_path, s3, temporal, prefix, undisturbed)
+    assert len(deaths.died) == len(chosen), deaths.died
+    starts = trial.starts.read_text().split()
+    for number in range(1, len(events)):
+        if events[number].kind not in OF_THE_RUN:
+            with pytest.raises(AssertionError):
+                trial.check_record([*events[:number], events[number], *events[number:]], starts, undisturbed)
+            with pytest.raises(AssertionError):
+                trial.check_record([*events[:number], *events[number + 1 :]], starts, undisturbed)
+    with pytest.raises(AssertionError, match="twice under one id"):
+        trial.check_record(events, [*starts, starts[0]], undisturbed)
+    with pytest.raises(AssertionError, match="without a record"):
+        trial.check_record(events, [*starts, str(uuid4())], undisturbed)
+    with pytest.raises(AssertionError):
+        check_evidence(events, s3.bucket(f"{prefix}/elsewhere"), trial.fleet.remote)
+
+
+@pytest.mark.long
+@pytest.mark.demand("X8.h", "X8.j")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_worker_killed_at_every_record_of_a_feature_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str, undisturbed: Happened, when: str, part: int
+) -> None:
+    """Killed at each record of a part of them, at those that the workers after it make, too."""
+    which = f"{part}/{PARTS}"
+    deaths = Deaths(lambda at, name: at == when and is_meant(name, which))
+    carried_out(deaths, tmp_path, s3, temporal, prefix, undisturbed)
+    meant = {name for name in deaths.took[1:] if is_meant(name, which)}
+    assert {name for _, name in deaths.died} == meant != set()
+
+
+def carried_out(
+    deaths: Deaths, folder: Path, s3: S3Server, temporal: TemporalServer, prefix: str, undisturbed: Happened
+) -> tuple[Trial, list[Recorded]]:
+    with FaultyProxy(s3.port, deaths.before, deaths.after) as proxy:
+        trial = deaths.trial = Trial(folder, s3, temporal, prefix, proxy)
+        trial.carry_out()
+        return trial, trial.check(undisturbed)
+
+
+@pytest.mark.demand("X8.c", "X8.h")
+def test_answers_lost_at_every_kind_of_call_and_an_outage_of_ten_seconds_change_nothing(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str, undisturbed: Happened
+) -> None:
+    losses = LostAnswers(prefix)
+    seen = with_outages(tmp_path, s3, temporal, prefix, undisturbed, ["create journal"], 10, losses.fault)
+    assert {*losses.calls} >= seen == {*CALLS}, "all kinds that there are"
+
+
+@pytest.mark.long
+@pytest.mark.demand("X8.c", "X8.h")
+@pytest.mark.parametrize("for_s", [10, 60])
+@pytest.mark.parametrize("part", range(3))
+def test_a_bucket_that_is_gone_at_any_kind_of_call_makes_a_feature_late_and_changes_nothing(
+    tmp_path: Path,
+    s3: S3Server,
+    temporal: TemporalServer,
+    prefix: str,
+    undisturbed: Happened,
+    for_s: float,
+    part: int,
+) -> None:
+    with_outages(tmp_path, s3, temporal, prefix, undisturbed, CALLS[part::3], for_s, lambda _: "")
+
+
+def with_outages(
+    folder: Path,
+    s3: S3Server,
+    temporal: TemporalServer,
+    prefix: str,
+    undisturbed: Happened,
+    kinds: Sequence[str],
+    for_s: float,
+    besides: Fault,
+) -> set[str]:
+    """Carry a feature out; the kinds of calls that its worker made."""
+    outages = Outages(prefix, kinds, for_s)
+    with FaultyProxy(s3.port, lambda request: outages.fault(request) or besides(request)) as proxy:
+        trial = outages.trial = Trial(folder, s3, temporal, prefix, proxy)
+        trial.carry_out()
+        events = trial.check(undisturbed)
+    assert outages.waiting == set()
+    assert not any(b'"lost"' in one.payload for one in events), "it costs no agent"
+    return outages.seen
+
+
+@pytest.mark.demand("X8.j")
+@pytest.mark.parametrize("shift_s", [3600, pytest.param(-3600, marks=pytest.mark.long)])
+def test_workers_whose_clocks_are_an_hour_apart_take_over_from_each_other(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str, undisturbed: Happened, shift_s: int
+) -> None:
+    """What is shifted: see `support/shifted_clock`. Each takes over from the other, so time jumps both ways."""
+    chosen = {("after", "1 package.happened job-started implement"), ("before", "1 package.happened merged")}
+    deaths = Deaths(lambda when, name: any(when == one and name.startswith(begin) for one, begin in chosen))
+    with FaultyProxy(s3.port, deaths.before, deaths.after) as proxy:
+        trial = deaths.trial = Trial(tmp_path, s3, temporal, prefix, proxy)
+        trial.machines[0].environment |= {"PYTHONPATH": str(SHIFTED_CLOCK), "CLOCK_SHIFT_S": str(shift_s)}
+        trial.carry_out(lambda life: life % 2)
+        events = trial.check(undisturbed)
+    assert len(deaths.died) == len(chosen), deaths.died
+    times = [datetime.fromisoformat(one.ts).timestamp() for one in events]
+    jumps = [round((later - earlier) / 3600) for earlier, later in pairwise(times)]
+    assert (jumps.count(1), jumps.count(-1)) == ((2, 1) if shift_s > 0 else (1, 2)), "control: the clocks are apart"
+    for one in events:
+        fields = json.loads(one.payload)
+        assert min(fields.get("duration_s", 0), fields.get("took_s", 0)) >= 0, one
