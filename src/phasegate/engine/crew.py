@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from threading import Lock, Thread
 from typing import NamedTuple, Self
 
@@ -30,7 +30,7 @@ class Crew:
         self._running: dict[str, Thread] = {}
         self._cages: list[CagedJob] = []
         self._stops = 0
-        self._ends: SimpleQueue[Came] = SimpleQueue()
+        self._ends: Queue[Came] = Queue()
 
     def __enter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from threading import Thread
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ class SideBySide:
 
     def __init__(self, desk: DriverDesk, journal: WorkJournal[Feature, Happened], by: By) -> None:
         self._desk, self._journal, self._by = desk, journal, by
-        self._ends: SimpleQueue[PackageCame] = SimpleQueue()
+        self._ends: Queue[PackageCame] = Queue()
         self._running: dict[str, Thread] = {}
 
     @property
