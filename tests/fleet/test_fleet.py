@@ -11,37 +11,10 @@ from threading import Event
 import pytest
 
 from phasegate.record.remote_audit import verify_copy
-from support.alike_runs import alike
-from support.feature_run import DESCRIPTION, SLUG, TYPE
-from support.fleet_machines import Fleet, local_run
-from support.s3_server import SECRET, S3Server, free_ports
+from support.feature_run import DESCRIPTION, TYPE
+from support.fleet_machines import Fleet
+from support.s3_server import S3Server, free_ports
 from support.temporal_server import TemporalServer
-
-
-@pytest.mark.demand("X8.g")
-def test_a_feature_by_the_fleet_gives_the_same_events_and_the_same_tree_as_by_the_local_driver(
-    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str
-) -> None:
-    local, first, tree = local_run(tmp_path / "local")
-    fleet = Fleet(tmp_path, s3, temporal, prefix)
-    worker, person = fleet.machine("worker"), fleet.machine("person")
-    with worker.worker():
-        done = person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout)["feature"] == SLUG
-    second = fleet.events()
-    assert [*alike(second, worker.root)] == [*alike(first, local.root)]
-    tree.pop("phasegate.toml")
-    by_fleet = fleet.tree(second[0].ts)
-    by_fleet.pop("phasegate.toml")
-    assert by_fleet == tree != {}
-    report = verify_copy(s3.bucket(prefix), None)
-    assert (report.ok, report.entries) == (True, len(second)), report
-    assert not (worker.root / ".phasegate/store.db").exists(), "control: no store was used"
-    history = temporal.kept()
-    assert SLUG.encode() in history, "control"
-    assert SECRET.encode() not in history
-    assert b"I have read it." not in history, "what agents say is in the record, not in the history"
 
 
 @pytest.mark.demand("X8.h")

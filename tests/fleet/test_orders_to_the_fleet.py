@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.client import Client
 
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.location import Location
@@ -17,6 +20,7 @@ from phasegate.record.row_events import job_ended, job_started
 from phasegate.record.rows import Job
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, Turn, judges, names_in, plans
 from support.fleet_machines import Fleet
+from support.git_project import git
 from support.record import TS
 from support.s3_server import S3Server
 from support.temporal_server import TemporalServer
@@ -140,6 +144,62 @@ def test_a_feature_goes_to_a_worker_that_has_the_agent_of_its_next_step(
     assert ("implement", str(writer.folder)) in by
     assert ("challenge", str(writer.folder)) not in by
     assert {"bye.py", "hi.py"} <= {*fleet.tree(fleet.events()[0].ts)}
+
+
+@pytest.mark.demand("X8.r", "X8.t")
+def test_what_no_worker_takes_and_what_ended_a_run_is_told_and_the_feature_goes_on_when_that_is_mended(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str
+) -> None:
+    """A worker without a remote ends the run. Then no single worker has implementer and reviewer, until one has."""
+    critic = '[agents.critic]\nharness = "scripted"\nscenario = "../critic.json"\n[roles]\nreview = "critic"\n'
+    critic += "".join(f'{role} = "actor"\n' for role in ("plan", "challenge", "implement", "archive"))
+    fleet = Fleet(tmp_path, s3, temporal, prefix, more=critic)
+    writer, judge, person = fleet.machine("writer"), fleet.machine("judge"), fleet.machine("person")
+    (judge.folder / "scenario.json").unlink()
+    (judge.folder / "critic.json").write_text(json.dumps([*SCENARIO]))
+
+    def status() -> Any:
+        return json.loads(person.phasegate("status", "--fleet", "--json").stdout)
+
+    def waits() -> list[Any]:
+        return [queue for queue in status()["fleet"]["unserved"] if queue["why"]]
+
+    found: list[Any] = []
+    with writer.worker():
+        git(writer.root, "remote", "remove", "origin")
+        assert person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--detach").returncode == 0
+        wait_until(lambda: "there is no remote" in status()["workflow"]["reason"])
+        told = person.phasegate("status", "--fleet").stdout
+        assert "why: the run has failed: there is no remote 'origin'; a fleet exchanges code" in told
+        git(writer.root, "remote", "add", "origin", str(fleet.remote))
+        assert person.phasegate("run", "--fleet", "--detach").returncode == 0
+        with judge.worker():
+            wait_until(lambda: found.extend(waits()) or found)
+            queue = found[0]
+            assert (queue["features"], queue["name"][-12:]) == ([SLUG], "agent:critic")
+            assert "one worker must have critic, actor, and" in queue["why"]
+            assert queue["since"].startswith("20")
+            said = person.phasegate("status", "--fleet").stdout
+            assert f"(since {queue['since']}; {SLUG}): one worker must have" in said
+            asked, length = asyncio.run(asking(temporal.address, prefix))
+            wait_until(lambda: asyncio.run(asking(temporal.address, prefix))[0] > asked + 1)
+            assert asyncio.run(asking(temporal.address, prefix))[1] == length, "waiting makes no history longer"
+            later = status()
+            assert later["fleet"]["unserved"][0]["since"] == queue["since"]
+            assert later["workflow"]["reason"] == "", "what ended an earlier run is not told any more"
+            (judge.folder / "scenario.json").write_text(json.dumps([*SCENARIO]))
+            done = person.phasegate("run", "--fleet")
+            assert done.returncode == 0, done.stdout + done.stderr
+    assert {"bye.py", "hi.py"} <= {*fleet.tree(fleet.events()[0].ts)}
+
+
+async def asking(address: str, prefix: str) -> tuple[int, int]:
+    """How often a worker was asked to take the feature that waits, and the length of its history."""
+    client = await Client.connect(address)
+    running = client.list_workflows('ExecutionStatus = "Running"')
+    (id_,) = [one.id async for one in running if prefix in one.id]
+    said = await client.get_workflow_handle(id_).describe()
+    return sum(one.attempt for one in said.raw_description.pending_activities), said.history_length
 
 
 @pytest.mark.demand("X8.s")

@@ -4,32 +4,61 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from phasegate.record.rows import Recorded
 from support.feature_run import FeatureRun, make_feature_run
 
-ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{64}\b|\b[0-9a-f]{40}\b")
-TIMES = {"since", "at", "started", "ended", "last_seen", "duration_s", "parts", "bytes"}
+ID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
+    r"|\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b|(?<=\")[0-9a-f]{16}(?=\")"
+)
+TIME = re.compile(r"\b20\d\d-\d\d-\d\dT[\d:.]+Z|(?<= in )\d+\.\d+s\b")
+TIMES = {"since", "at", "started", "ended", "last_seen", "duration_s", "duration_ms", "parts", "bytes"}
 
 
-def alike(events: Sequence[Recorded], *roots: Path) -> Iterator[tuple[str, Any]]:
+def alike(events: Sequence[Recorded], *roots: Path, but: Set[str] = TIMES) -> Iterator[tuple[str, Any]]:
     """Events without ids and times: the first id that is named is the first in both."""
     names: dict[str, str] = {}
     for one in events:
         text = one.payload.decode().replace(events[0].ts, "BEGUN")
         for root in roots:
             text = text.replace(str(root), "ROOT")
-        fields = json.loads(ID.sub(lambda found: names.setdefault(found[0], f"id-{len(names)}"), text))
-        yield one.kind, _without_times(fields)
+        text = ID.sub(lambda found: names.setdefault(found[0], f"id-{len(names)}"), TIME.sub("TIME", text))
+        yield one.kind, _without(but, json.loads(text))
 
 
-def _without_times(value: Any) -> Any:
+def _without(names: Set[str], value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_times(inner) for key, inner in value.items() if key not in TIMES}
-    return value
+        return {key: _without(names, inner) for key, inner in value.items() if key not in names}
+    return [_without(names, inner) for inner in value] if isinstance(value, list) else value
+
+
+def alike_side_by_side(events: Sequence[Recorded], *roots: Path) -> Iterator[tuple[str, Any]]:
+    """The same where packages were at work at once: whose merge came last, and was checked again, is not compared."""
+    return alike(by_package(events), *roots, but=TIMES | {"lines"})
+
+
+def by_package(events: Sequence[Recorded]) -> list[Recorded]:
+    """The events of the feature itself, then those of each package."""
+    works: dict[str, list[Recorded]] = {"": []}
+    jobs: dict[str, str] = {}
+    work = ""
+    for one in events:
+        fields = json.loads(one.payload)
+        if one.kind == "job.started":
+            jobs[fields["id"]] = fields["wp"]
+        if one.kind == "package.changed":
+            work = fields["id"]
+        elif one.kind == "trail.sealed":
+            work = jobs[fields["job"]]
+        elif isinstance(fields, dict):  # else it is recorded together with what is before it
+            event = fields.get("event", {})
+            work = fields.get("package") or fields.get("wp") or fields.get("work") or event.get("package") or ""
+        works.setdefault(work, []).append(one)
+    return [one for work in sorted(works) for one in works[work]]
 
 
 def one_at_a_time(folder: Path) -> FeatureRun:

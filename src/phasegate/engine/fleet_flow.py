@@ -69,7 +69,7 @@ class Standing(msgspec.Struct, frozen=True):
 
     feature: Feature
     goes_on: bool = True
-    needs: tuple[str, ...] = ()  # agents that the next step needs, and the feature's worker has not got
+    needs: tuple[str, ...] = ()  # the agents of the next step, if the feature's worker has not got all of them
 
 
 @workflow.defn(name="phasegate-feature")
@@ -142,6 +142,17 @@ class FeatureFlow:
         )
         return found
 
+    async def _tell(self, order: FleetOrder, error: ApplicationError) -> None:
+        """Put on record why it does not go on: nobody may be waiting for the end of this workflow."""
+        reason = "; ".join((error.message, *filter(None, map(str, error.details))))
+        await workflow.execute_activity(
+            "tell_failure",
+            args=[order.slug, reason],
+            task_queue=order.queue,
+            start_to_close_timeout=SHORT,
+            retry_policy=AGAIN,
+        )
+
     async def _step(self, order: FleetOrder, step: StepOrder) -> Standing | None:
         """Have a step taken, once; None if the feature's worker does not come for it.
 
@@ -162,6 +173,7 @@ class FeatureFlow:
             return await self._running
         except ActivityError as error:
             if isinstance(error.cause, ApplicationError) and error.cause.type not in ANEW:
+                await self._tell(order, error.cause)
                 raise error.cause from error
             if isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START:
                 return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
@@ -27,7 +29,16 @@ WITHIN_S = 5.0
 SERVED_WITHIN = timedelta(seconds=70)  # a worker that lives asks for work every minute
 _AT_ONCE = 16
 Works = dict[str, tuple[str, str]]  # by feature: which worker is at it, and when it gave a sign last
-Wait = tuple[str, TaskQueueType.ValueType, str, str]  # queue, type of queue, since, feature
+
+
+class QueueWait(NamedTuple):
+    """A feature that waits in a queue; `why`: what a worker of it said that was asked last."""
+
+    queue: str
+    type: TaskQueueType.ValueType
+    since: str
+    feature: str
+    why: str = ""
 
 
 async def ask_server(project: Project) -> tuple[Works, tuple[FleetQueue, ...]]:
@@ -61,43 +72,45 @@ async def _asked(project: Project) -> tuple[Works, tuple[FleetQueue, ...]]:
 
     running = client.list_workflows('ExecutionStatus = "Running"')
     ids = [one.id async for one in running if one.id.startswith(beginning)]
-    works, waits = Works(), set[Wait]()
+    works, waits = Works(), set[QueueWait]()
     for slug, said in await asyncio.gather(*map(described, ids)):
         waits |= {*_waits(slug, said)}
         for one in said.pending_activities:
-            if one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
+            is_begun = one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+            if is_begun and one.activity_type.name == "take_step":
                 works[slug] = one.last_worker_identity, _moment(one.last_heartbeat_time, one.last_started_time)
     return works, tuple([one async for one in _unserved(client, waits)])
 
 
-def _waits(slug: str, said: DescribeWorkflowExecutionResponse) -> list[Wait]:
+def _waits(slug: str, said: DescribeWorkflowExecutionResponse) -> list[QueueWait]:
     """The queues that a feature waits in for somebody to take its step, or its workflow."""
-    found = [
-        (
-            one.activity_options.task_queue.name,
-            TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
-            _moment(one.scheduled_time),
-            slug,
-        )
-        for one in said.pending_activities
-        if one.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-    ]
+    found = list[QueueWait]()
+    for one in said.pending_activities:
+        refused, queue = one.last_failure, one.activity_options.task_queue.name
+        told = [json.loads(detail.data) for detail in refused.application_failure_info.details.payloads]
+        since = told[0] if told else _moment(one.scheduled_time)
+        if refused.message or one.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED:
+            found.append(QueueWait(queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, since, slug, refused.message))
     if said.HasField("pending_workflow_task") and not said.pending_workflow_task.HasField("started_time"):
         since = _moment(said.pending_workflow_task.original_scheduled_time)
         queue = said.execution_config.task_queue.name
-        found.append((queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, since, slug))
+        found.append(QueueWait(queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, since, slug))
     return found
 
 
-async def _unserved(client: Client, waits: set[Wait]) -> AsyncIterator[FleetQueue]:
+async def _unserved(client: Client, waits: set[QueueWait]) -> AsyncIterator[FleetQueue]:
     for name, type_ in sorted({wait[:2] for wait in waits}):
         queue = TaskQueue(name=name)
         request = DescribeTaskQueueRequest(namespace=client.namespace, task_queue=queue, task_queue_type=type_)
         pollers = (await client.workflow_service.describe_task_queue(request)).pollers
         lately = datetime.now(UTC) - SERVED_WITHIN
-        if not any(one.last_access_time.ToDatetime(UTC) > lately for one in pollers):
-            of_it = [wait for wait in waits if wait[:2] == (name, type_)]
-            yield FleetQueue(name, min(wait[2] for wait in of_it), tuple(sorted({wait[3] for wait in of_it})))
+        is_served = any(one.last_access_time.ToDatetime(UTC) > lately for one in pollers)
+        of_it = [wait for wait in waits if wait[:2] == (name, type_) and (wait.why or not is_served)]
+        for why in sorted({wait.why for wait in of_it}):
+            told = [wait for wait in of_it if wait.why == why]
+            yield FleetQueue(
+                name, min(wait.since for wait in told), tuple(sorted({wait.feature for wait in told})), why
+            )
 
 
 def _moment(*times: Timestamp) -> str:

@@ -19,7 +19,7 @@ from phasegate.engine.fleet import need_temporal
 from phasegate.engine.ports import stamp
 from phasegate.engine.project import Project, open_project
 from phasegate.engine.storage import LONGEST_END_S, address_of, fleet_copy, fleet_record, open_bucket
-from phasegate.engine.views import SIGNS, FleetSign, FleetSigns
+from phasegate.engine.views import LAST, SIGNS, FleetSign, FleetSigns
 from phasegate.errors import PhasegateError
 from phasegate.files.durable import replace_file
 from phasegate.record.bucket_trails import bring_trails, live_chunks
@@ -28,7 +28,6 @@ from phasegate.record.trail_reader import Fields, read_entry
 from phasegate.rules.board import ENDED
 
 LOOK_EVERY_S = 2.0
-LAST = 1 << 62
 BY_RECORD = "(some)"  # that it is at work is told by the record alone
 
 

@@ -32,14 +32,19 @@ from phasegate.engine.fleet_client import connect, fleet_remote, queue_of
 from phasegate.engine.fleet_code import CarriedCode, FleetRefs
 from phasegate.engine.fleet_flow import STOPPED, Adoption, FeatureFlow, Standing, StepOrder, agent_queue
 from phasegate.engine.local_desk import desk_with
+from phasegate.engine.ports import stamp
 from phasegate.engine.project import Project, open_project
-from phasegate.engine.staffing import member_for
+from phasegate.engine.run_log import notice
+from phasegate.engine.staffing import staff
 from phasegate.engine.storage import BUCKET_WITHIN_S, fleet_record, open_bucket
-from phasegate.errors import GivenAway, Interrupted, PhasegateError
+from phasegate.errors import ConfigError, GivenAway, Interrupted, PhasegateError
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.bucket_trails import BucketPapers, BucketTrails, close_grown
 from phasegate.record.recovery import close_left
+from phasegate.rules import role_agents
+from phasegate.rules.board import RUN_FAILED
 from phasegate.rules.feature_state import ROLES, Feature, Step
+from phasegate.rules.lifecycle import Refusal
 from phasegate.workspace.feature_code import Claim
 
 STICKY = timedelta(seconds=2)  # how long a workflow waits for a worker that has died, before another one takes it
@@ -57,7 +62,8 @@ class FleetWorker:
         project = open_project(root)
         fleet_remote(project)
         place = sha256(os.fsencode(project.location.git_dir)).hexdigest()[:12]
-        self.own_queue = f"{queue_of(project)} worker {socket.gethostname()} {place}"
+        self._name = f"{socket.gethostname()} {place}"
+        self.own_queue = f"{queue_of(project)} worker {self._name}"
         self.offers = frozenset(able_agents(open_workshop(root)))
         self._stops: set[Stop] = set()
         self._claims: dict[str, int] = {}  # by feature, that of the last step here
@@ -74,10 +80,13 @@ class FleetWorker:
         bucket = open_bucket(project.config.storage, os.environ, BUCKET_WITHIN_S)
         last = int((bucket.names(f"fleet/{adoption.slug}/home") or ["/0"])[-1].rpartition("/")[2])
         if last <= adoption.gone:
-            if lacking := self._lacking({*adoption.needs}):
-                raise ApplicationError(f"this worker has not got {', '.join(sorted(lacking))}", type="Lacking")
+            since = stamp(activity.info().scheduled_time.timestamp())
+            if (lacking := self._lacking({*adoption.needs})) or not self.offers:
+                lacks = f"{self._name} has not got {', '.join(sorted(lacking)) or 'any'}"
+                wanted = ", ".join(adoption.needs) or "an agent"
+                raise ApplicationError(f"one worker must have {wanted}, and {lacks}", since, type="Lacking")
             if len(self._stops) >= project.config.fleet.features:
-                raise ApplicationError("this worker has enough to do", type="Busy")
+                raise ApplicationError("every worker that was asked has enough to do", since, type="Busy")
             last += 1
             bucket.create(_claim_path(adoption.slug, last), self.own_queue.encode())
         found = bucket.get(_claim_path(adoption.slug, last))
@@ -90,12 +99,19 @@ class FleetWorker:
         with fleet_record(open_project(self._root)) as record:
             return Standing(_shortened(_feature(record, slug)))
 
+    @activity.defn(name="tell_failure")
+    def tell_failure(self, slug: str, reason: str) -> None:
+        project = open_project(self._root)
+        with fleet_record(project) as record:
+            record.append_now(slug, project.now(), [notice("", f"{RUN_FAILED}{reason}")])
+
     @activity.defn(name="take_step", no_thread_cancel_exception=True)
     def take_step(self, order: StepOrder) -> Standing:
         with _explained(), self._opened() as (project, record, trails), self._told(project.stop):
             before = _feature(record, order.slug)
-            if lacking := self._lacking(_needed(project, before, order)):
-                return Standing(_shortened(before), needs=tuple(sorted(lacking)))
+            if lacking := self._lacking(needed := _needed(project, before, order)):
+                needs = (*sorted(lacking), *sorted(needed - lacking))  # all at one worker: it keeps the checkouts
+                return Standing(_shortened(before), needs=needs)
             code = CarriedCode(project, fleet_remote(project), order.slug, order.claim)
             code.arrive(record, before.base)
             self._fence(project, order, code, record, trails)
@@ -113,7 +129,7 @@ class FleetWorker:
 
     def _lacking(self, needed: set[str]) -> set[str]:
         """The agents that are not here. What was installed or signed in since is found by a second look."""
-        if needed - self.offers:
+        if needed - self.offers or not self.offers:
             self.offers = frozenset(able_agents(open_workshop(self._root)))
         return needed - self.offers
 
@@ -199,9 +215,19 @@ def _feature(record: BucketRecord, slug: str) -> Feature:
 
 
 def _needed(project: Project, feature: Feature, order: StepOrder) -> set[str]:
-    """The agents that a step cannot do without."""
+    """The agents that a step cannot do without: of those that are here, else of those that are configured."""
     roles = ("implement", "review") if order.step is Step.PACKAGES else (ROLES.get(order.step),)
-    return {member_for(project, role, feature.phase.key, order.agent).name for role in roles if role}
+    named, here, phase = project.config.roles, tuple(staff(project)), feature.phase.key
+
+    def agent_of(role: str) -> str:
+        found = role_agents.serve(role, phase, named, here, order.agent)
+        if isinstance(found, Refusal):
+            found = role_agents.serve(role, phase, named, tuple(project.config.agents), order.agent)
+        if isinstance(found, Refusal):
+            raise ConfigError(found.reason, found.hint)
+        return found
+
+    return {agent_of(role) for role in roles if role}
 
 
 async def serve(root: Path, ended: asyncio.Event, ready: Callable[[str], None]) -> None:
@@ -226,7 +252,7 @@ async def serve(root: Path, ended: asyncio.Event, ready: Callable[[str], None]) 
             client,
             task_queue=queue,
             workflows=[FeatureFlow],
-            activities=[worker.adopt, worker.look],
+            activities=[worker.adopt, worker.look, worker.tell_failure],
             activity_executor=threads,
             max_concurrent_activities=2,
             sticky_queue_schedule_to_start_timeout=STICKY,

@@ -85,7 +85,8 @@ def _fleet_lines(fleet: FleetSigns) -> Iterator[str]:
     if len(fleet.features) > _MOST_SHOWN:
         yield f"  and {len(fleet.features) - _MOST_SHOWN} more"
     for queue in fleet.unserved:
-        yield f"  nobody serves: {queue.name} (since {queue.since}; {', '.join(queue.features[:_MOST_SHOWN])})"
+        waits = f"{queue.name} (since {queue.since}; {', '.join(queue.features[:_MOST_SHOWN])})"
+        yield f"  nobody takes what waits in {waits}: {queue.why}" if queue.why else f"  nobody serves: {waits}"
     if fleet.unknown:
         yield f"  which workers are at work, and which queues nobody serves, is not known: {fleet.unknown}"
 

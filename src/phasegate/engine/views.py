@@ -26,6 +26,7 @@ from phasegate.rules.board import (
     HIDDEN_TOLD,
     NOTICE,
     ORDERS,
+    RUN_FAILED,
     FeatureCard,
     Worker,
     counts,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 BOARD = "board.json"  # in the user's state directory, while a board runs
 IN_WORK = ("DOING", "FOR_REVIEW")
+LAST = 1 << 62  # behind every event
 SIGNS, LARGEST_SIGNS = "signs.json", 4_000_000  # in the copy of a fleet's record: what its server said last; bytes
 
 
@@ -130,11 +132,12 @@ class FleetSign(NamedTuple):
 
 
 class FleetQueue(NamedTuple):
-    """A queue that features wait in, and that no worker serves."""
+    """A queue that features wait in, and that no worker serves, or none that takes them: `why`, then."""
 
     name: str
     since: str
     features: tuple[str, ...]
+    why: str = ""
 
 
 class FleetSigns(NamedTuple):
@@ -219,7 +222,7 @@ def fleet_signs(reader: Reader) -> FleetSigns | None:
     if not isinstance(found, list):
         return None
     at, bucket, server, unknown, features, queues = found
-    unserved = tuple(FleetQueue(name, since, tuple(waiting)) for name, since, waiting in queues)
+    unserved = tuple(FleetQueue(name, since, tuple(waiting), *why) for name, since, waiting, *why in queues)
     return FleetSigns(at, bucket, server, unknown, tuple(FleetSign(*one) for one in features), unserved)
 
 
@@ -292,13 +295,22 @@ def feature_card(reader: Reader, row: WorkflowRow) -> FeatureCard:
         worker,
         row.stage,
         row.round,
-        row.reason,
+        (_failure(reader, row.feature) if standing == "stopped" else "") or row.reason,
         row.remediation,
         keys[row.position],
         phases_of(keys, row.position, row.stage, outcomes),
         row.base,
         row.merged,
     )
+
+
+def _failure(reader: Reader, feature: str) -> str:
+    """Why the last run ended, if that is the last that is on record."""
+    for last in reader.events_before(LAST, 1, feature):
+        said = parse_json(last.payload.decode()) if last.kind == NOTICE else None
+        text = str(said.get("text", "")) if isinstance(said, dict) else ""
+        return text if text.startswith(RUN_FAILED) else ""
+    return ""
 
 
 def waiting_features(reader: Reader) -> list[str]:

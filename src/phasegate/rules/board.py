@@ -43,6 +43,7 @@ ENDED = ("completed", "cancelled")
 # These hold a feature for a moment, as their lock says. All else that holds it works on it.
 ORDERS = ("start", "advance", "retry", "resolve", "back", "escalate", "cancel", "complete", "note")
 NOTICE = "notice.given"  # on record: what a person is told
+RUN_FAILED = "the run has failed: "  # how the notice begins that tells why nothing was done after it
 HIDDEN_TOLD = "characters that nobody sees"  # how the notice about them begins
 AT_A_FORGE = " waits for people"  # the end of a reason: behind the last gate, a pull request
 _GAP = "  "
@@ -226,7 +227,7 @@ def _judged(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
 
 
 def _what_next(workflow: FeatureCard, naming: str) -> Iterator[str]:
-    if workflow.reason and workflow.stage != "working":
+    if workflow.reason and (workflow.stage != "working" or workflow.reason.startswith(RUN_FAILED)):
         yield f"  why: {visible(workflow.reason)}"
     if workflow.remediation and workflow.is_active:
         yield f"  what to do: {visible(workflow.remediation)}"
