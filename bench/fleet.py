@@ -98,11 +98,11 @@ def costs(*counts: int) -> list[FleetCost]:
     found = []
     with (
         tempfile.TemporaryDirectory(prefix="phasegate-bench-") as folder,
-        _fleet(Path(folder)) as (project, server, pids),
+        a_fleet(Path(folder)) as (project, server, pids),
     ):
         for count in counts:
             before, steps = [_cpu_s(pid) for pid in (server, *pids)], _steps(project)
-            _carry_out(project, count)
+            carry_out(project, count)
             spent = [after - earlier for after, earlier in zip(map(_cpu_s, (server, *pids)), before, strict=True)]
             megabytes = max(map(_largest_mb, pids))
             found.append(FleetCost(count, sum(spent[1:]), spent[0], _steps(project) - steps, megabytes))
@@ -111,7 +111,8 @@ def costs(*counts: int) -> list[FleetCost]:
 
 
 @contextmanager
-def _fleet(folder: Path) -> Iterator[tuple[Project, int, list[int]]]:
+def a_fleet(folder: Path) -> Iterator[tuple[Project, int, list[int]]]:
+    """A fleet whose agent answers at once; the processes of its server and of its workers."""
     root, trial = folder / "repo", folder / "trial"
     root.mkdir()
     (folder / "agent.sh").write_text(AGENT)
@@ -148,7 +149,8 @@ def _variables(trial: Path) -> dict[str, str]:
     return {name: value.strip("'") for name, _, value in pairs}
 
 
-def _carry_out(project: Project, count: int) -> None:
+def carry_out(project: Project, count: int) -> None:
+    """Have so many features carried out, each up to its last gate."""
     by = project.ordered_at("cli")
     wanted = {
         run_on_fleet(project, "quick", f"Bye {n}", None, FleetWishes(wait=False), by).feature for n in range(count)

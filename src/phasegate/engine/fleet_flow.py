@@ -26,6 +26,7 @@ STOPPED = "Interrupted"  # the worker was told to end: it goes on when it is bac
 # Decided anew after a look: the same, also as Temporal says it; MovedOn: a person has recorded something meanwhile;
 # GivenAway: another worker has taken the feature over.
 ANEW = (STOPPED, "WorkerShutdown", "MovedOn", "GivenAway", "", None)
+ROOM = " room"
 LONGEST_STEP = timedelta(days=7)
 SHORT = timedelta(seconds=30)
 AGAIN = RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=10))
@@ -41,7 +42,7 @@ class FleetOrder(msgspec.Struct, frozen=True):
     agent: str | None = None
     merge: bool = False  # go on to the merge
     by: By = NOT_KEPT
-    is_continued: bool = False  # by another run of the workflow, whose history grew long
+    home: Claim | None = None  # of the run that this one continues, whose history grew long
 
 
 class Adoption(msgspec.Struct, frozen=True):
@@ -94,8 +95,8 @@ class FeatureFlow:
 
     @workflow.run
     async def run(self, order: FleetOrder) -> Stage:
-        home = await self._adopted(order, Adoption(order.slug))
-        standing, is_first, is_over = await self._look(order), not order.is_continued, False
+        home = order.home or await self._adopted(order, Adoption(order.slug))
+        standing, is_first, is_over = await self._look(order), order.home is None, False
         while not is_over:
             if self._is_ordered:
                 self._is_ordered, standing = False, await self._look(order)
@@ -111,7 +112,7 @@ class FeatureFlow:
             else:
                 standing, is_first = taken, False
             if workflow.info().is_continue_as_new_suggested() and not (is_first or is_over):
-                workflow.continue_as_new(replace(order, merge=order.merge or self._merges, is_continued=True))
+                workflow.continue_as_new(replace(order, merge=order.merge or self._merges, home=home))
         return standing.feature.workflow.stage
 
     @staticmethod
@@ -124,7 +125,7 @@ class FeatureFlow:
         found: Claim = await workflow.execute_activity(
             "adopt",
             adoption,
-            task_queue=agent_queue(order.queue, adoption.needs[0]) if adoption.needs else order.queue,
+            task_queue=agent_queue(order.queue, adoption.needs[0]) if adoption.needs else adopting_queue(order.queue),
             result_type=Claim,
             start_to_close_timeout=SHORT,
             retry_policy=AGAIN,
@@ -180,6 +181,11 @@ class FeatureFlow:
             return await self._look(order)
         finally:
             self._running = None
+
+
+def adopting_queue(queue: str) -> str:
+    """The queue that the workers of a fleet ask for features, for as long as they have room."""
+    return queue + ROOM
 
 
 def agent_queue(queue: str, agent: str) -> str:

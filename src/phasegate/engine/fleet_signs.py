@@ -20,6 +20,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from phasegate.engine.fleet_client import connect, queue_of
+from phasegate.engine.fleet_flow import ROOM
 from phasegate.engine.ports import stamp
 from phasegate.engine.project import Project
 from phasegate.engine.views import FleetQueue
@@ -27,6 +28,7 @@ from phasegate.errors import EnvironmentUnavailable
 
 WITHIN_S = 5.0
 SERVED_WITHIN = timedelta(seconds=70)  # a worker that lives asks for work every minute
+FULL = "every worker has enough to do"
 _AT_ONCE = 16
 Works = dict[str, tuple[str, str]]  # by feature: which worker is at it, and when it gave a sign last
 
@@ -99,14 +101,16 @@ def _waits(slug: str, said: DescribeWorkflowExecutionResponse) -> list[QueueWait
 
 
 async def _unserved(client: Client, waits: set[QueueWait]) -> AsyncIterator[FleetQueue]:
+    """Workers without room do not ask for features; whether there are workers the queue of all of them says."""
     for name, type_ in sorted({wait[:2] for wait in waits}):
-        queue = TaskQueue(name=name)
+        queue = TaskQueue(name=name.removesuffix(ROOM))
         request = DescribeTaskQueueRequest(namespace=client.namespace, task_queue=queue, task_queue_type=type_)
         pollers = (await client.workflow_service.describe_task_queue(request)).pollers
         lately = datetime.now(UTC) - SERVED_WITHIN
         is_served = any(one.last_access_time.ToDatetime(UTC) > lately for one in pollers)
-        of_it = [wait for wait in waits if wait[:2] == (name, type_) and (wait.why or not is_served)]
-        for why in sorted({wait.why for wait in of_it}):
+        default = FULL if is_served and name.endswith(ROOM) else ""
+        of_it = [wait._replace(why=wait.why or default) for wait in waits if wait[:2] == (name, type_)]
+        for why in sorted({wait.why for wait in of_it if wait.why or not is_served}):
             told = [wait for wait in of_it if wait.why == why]
             yield FleetQueue(
                 name, min(wait.since for wait in told), tuple(sorted({wait.feature for wait in told})), why

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -21,7 +22,16 @@ from temporalio import activity
 from temporalio.client import AsyncActivityCancelledError, Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import Worker
+from temporalio.worker import (
+    CustomSlotSupplier,
+    FixedSizeSlotSupplier,
+    SlotMarkUsedContext,
+    SlotPermit,
+    SlotReleaseContext,
+    SlotReserveContext,
+    Worker,
+    WorkerTuner,
+)
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from phasegate.cage.job import Stop
@@ -30,7 +40,7 @@ from phasegate.engine.driver import Wishes, clear_up, take_one
 from phasegate.engine.feature_journal import read_feature
 from phasegate.engine.fleet_client import connect, fleet_remote, queue_of
 from phasegate.engine.fleet_code import CarriedCode, FleetRefs
-from phasegate.engine.fleet_flow import STOPPED, Adoption, FeatureFlow, Standing, StepOrder, agent_queue
+from phasegate.engine.fleet_flow import STOPPED, Adoption, FeatureFlow, Standing, StepOrder, adopting_queue, agent_queue
 from phasegate.engine.local_desk import desk_with
 from phasegate.engine.ports import stamp
 from phasegate.engine.project import Project, open_project
@@ -50,6 +60,8 @@ from phasegate.workspace.feature_code import Claim
 STICKY = timedelta(seconds=2)  # how long a workflow waits for a worker that has died, before another one takes it
 LONGEST_PAUSE_S = 4.0  # between two signs of life: an order to stop is heard within it
 LONGEST_END = timedelta(minutes=2)  # for agents to be ended, and what they left to be saved
+_BETWEEN_STEPS_S = 5.0
+_ASK_FOR_ROOM_S = 0.5
 _IN_JOURNAL = "(in the journal)"  # stands for what people and agents wrote: Temporal's history is no place for it
 _TEXTS = ("description", "report", "findings", "said", "remediation", "attested")
 
@@ -67,11 +79,19 @@ class FleetWorker:
         self.offers = frozenset(able_agents(open_workshop(root)))
         self._stops: set[Stop] = set()
         self._claims: dict[str, int] = {}  # by feature, that of the last step here
+        self._features = project.config.fleet.features
+        self._writers: set[str] = set()  # of the trails of the steps that run
+        self._here: dict[str, float] = {}  # features that are with this worker, and until when they count
 
     def stop(self) -> None:
         """End what runs: agents are ended, and what they left is saved."""
         for stop in [*self._stops]:
             stop.set()
+
+    def has_room(self) -> bool:
+        """Whether there is room for one more feature."""
+        now_s = monotonic()
+        return sum(until_s > now_s for until_s in [*self._here.values()]) < self._features
 
     @activity.defn(name="adopt")
     def adopt(self, adoption: Adoption) -> Claim:
@@ -85,10 +105,11 @@ class FleetWorker:
                 lacks = f"{self._name} has not got {', '.join(sorted(lacking)) or 'any'}"
                 wanted = ", ".join(adoption.needs) or "an agent"
                 raise ApplicationError(f"one worker must have {wanted}, and {lacks}", since, type="Lacking")
-            if len(self._stops) >= project.config.fleet.features:
+            if not self.has_room():
                 raise ApplicationError("every worker that was asked has enough to do", since, type="Busy")
             last += 1
-            bucket.create(_claim_path(adoption.slug, last), self.own_queue.encode())
+            if bucket.create(_claim_path(adoption.slug, last), self.own_queue.encode()):
+                self._here[adoption.slug] = monotonic() + project.config.fleet.home_within_s
         found = bucket.get(_claim_path(adoption.slug, last))
         if found is None:
             raise ApplicationError(f"{_claim_path(adoption.slug, last)} was removed")
@@ -107,7 +128,12 @@ class FleetWorker:
 
     @activity.defn(name="take_step", no_thread_cancel_exception=True)
     def take_step(self, order: StepOrder) -> Standing:
-        with _explained(), self._opened() as (project, record, trails), self._told(project.stop):
+        with (
+            _explained(),
+            self._held(order.slug),
+            self._opened() as (project, record, trails),
+            self._told(project.stop),
+        ):
             before = _feature(record, order.slug)
             if lacking := self._lacking(needed := _needed(project, before, order)):
                 needs = (*sorted(lacking), *sorted(needed - lacking))  # all at one worker: it keeps the checkouts
@@ -126,6 +152,15 @@ class FleetWorker:
             code.publish()
             record.anchor()
             return Standing(_shortened(feature), goes_on)
+
+    @contextmanager
+    def _held(self, slug: str) -> Iterator[None]:
+        """Count a feature as one of this worker, and for a moment after the step too: the next one is under way."""
+        self._here[slug] = inf
+        try:
+            yield
+        finally:
+            self._here[slug] = monotonic() + _BETWEEN_STEPS_S
 
     def _lacking(self, needed: set[str]) -> set[str]:
         """The agents that are not here. What was installed or signed in since is found by a second look."""
@@ -159,9 +194,17 @@ class FleetWorker:
         bucket = open_bucket(project.config.storage, os.environ, BUCKET_WITHIN_S)
         project = project._replace(papers=BucketPapers(bucket))
         outside, id_ = project.location.state_home / "fleet", project.clock.new_id()
-        with fleet_record(project) as record, BucketTrails.in_bucket(bucket, project.location, outside, id_) as trails:
-            close_left(record, outside, partial(BucketTrails, bucket, project.location), project.now())
-            yield project, record, trails
+        self._writers.add(id_)
+        try:
+            with (
+                fleet_record(project) as record,
+                BucketTrails.in_bucket(bucket, project.location, outside, id_) as trails,
+            ):
+                writing = partial(BucketTrails, bucket, project.location)
+                close_left(record, outside, writing, project.now(), living=[*self._writers])
+                yield project, record, trails
+        finally:
+            self._writers.discard(id_)
 
     @contextmanager
     def _told(self, stop: Stop) -> Iterator[None]:
@@ -203,6 +246,28 @@ class FleetWorker:
             self._stops.discard(stop)
 
 
+class RoomForOneMore(CustomSlotSupplier):
+    """A worker asks for another feature only while it has room: until then the feature waits at the server."""
+
+    def __init__(self, worker: FleetWorker) -> None:
+        self._worker, self._is_asking = worker, False
+
+    async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:
+        while self._is_asking or not self._worker.has_room():
+            await asyncio.sleep(_ASK_FOR_ROOM_S)
+        self._is_asking = True
+        return SlotPermit()
+
+    def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:
+        return None
+
+    def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
+        pass
+
+    def release_slot(self, ctx: SlotReleaseContext) -> None:
+        self._is_asking = False
+
+
 def _claim_path(slug: str, number: int) -> str:
     return f"fleet/{slug}/home/{number:06}"
 
@@ -237,7 +302,7 @@ async def serve(root: Path, ended: asyncio.Event, ready: Callable[[str], None]) 
     worker, queue, at_once = FleetWorker(root, client), queue_of(project), project.config.fleet.features
     restrictions = SandboxRestrictions.default.with_passthrough_modules("phasegate", "msgspec")
     async with AsyncExitStack() as stack:
-        threads = stack.enter_context(ThreadPoolExecutor(at_once + 2 + len(worker.offers)))
+        threads = stack.enter_context(ThreadPoolExecutor(at_once + 3 + len(worker.offers)))
         for name in sorted(worker.offers):
             queue_of_agent = agent_queue(queue, name)
             has_it = Worker(
@@ -248,11 +313,26 @@ async def serve(root: Path, ended: asyncio.Event, ready: Callable[[str], None]) 
                 max_concurrent_activities=1,
             )
             await stack.enter_async_context(has_it)
+        one = FixedSizeSlotSupplier(1)
+        room = WorkerTuner.create_composite(
+            workflow_supplier=one,
+            activity_supplier=RoomForOneMore(worker),
+            local_activity_supplier=one,
+            nexus_supplier=one,
+        )
+        adopting = Worker(
+            client,
+            task_queue=adopting_queue(queue),
+            activities=[worker.adopt],
+            activity_executor=threads,
+            max_concurrent_activity_task_polls=1,
+            tuner=room,
+        )
         shared = Worker(
             client,
             task_queue=queue,
             workflows=[FeatureFlow],
-            activities=[worker.adopt, worker.look, worker.tell_failure],
+            activities=[worker.look, worker.tell_failure],
             activity_executor=threads,
             max_concurrent_activities=2,
             sticky_queue_schedule_to_start_timeout=STICKY,
@@ -266,8 +346,8 @@ async def serve(root: Path, ended: asyncio.Event, ready: Callable[[str], None]) 
             max_concurrent_activities=at_once,
             graceful_shutdown_timeout=LONGEST_END,
         )
-        await stack.enter_async_context(shared)
-        await stack.enter_async_context(own)
+        for one_queue in (adopting, shared, own):
+            await stack.enter_async_context(one_queue)
         ready(worker.own_queue)
         await ended.wait()
         worker.stop()

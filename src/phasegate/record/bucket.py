@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
@@ -55,33 +56,39 @@ class StoredObject(NamedTuple):
     modified_s: float = 0.0  # by the server's clock
 
 
+@lru_cache(maxsize=8)
+def _store_at(address: BucketAddress, keys: tuple[str, str] | None) -> S3Store:
+    """One client for each bucket in a process: to make one costs more than a call, and it keeps its connections."""
+    try:
+        from obstore.store import S3Store
+    except ImportError as error:
+        raise EnvironmentUnavailable(
+            "[storage] needs a package that is not installed", "pip install 'phasegate[s3]'"
+        ) from error
+    config: S3Config = {"region": address.region}
+    if address.endpoint:
+        config["endpoint"] = address.endpoint
+    if keys:
+        config["access_key_id"], config["secret_access_key"] = keys
+    return S3Store(
+        address.bucket,
+        prefix=address.prefix or None,
+        config=config,
+        client_options={
+            "allow_http": address.endpoint.startswith("http://"),
+            "timeout": f"{CALL_WITHIN_S}s",
+            "connect_timeout": f"{CONNECT_WITHIN_S}s",
+        },
+        retry_config={"max_retries": 0},  # whoever calls knows how long to be patient, and repeats the same bytes
+    )
+
+
 class Bucket:
     """A bucket. Threads may share it."""
 
     def __init__(self, address: BucketAddress, keys: tuple[str, str] | None) -> None:
-        try:
-            from obstore.store import S3Store
-        except ImportError as error:
-            raise EnvironmentUnavailable(
-                "[storage] needs a package that is not installed", "pip install 'phasegate[s3]'"
-            ) from error
         self.address = address
-        config: S3Config = {"region": address.region}
-        if address.endpoint:
-            config["endpoint"] = address.endpoint
-        if keys:
-            config["access_key_id"], config["secret_access_key"] = keys
-        self._store: S3Store = S3Store(
-            address.bucket,
-            prefix=address.prefix or None,
-            config=config,
-            client_options={
-                "allow_http": address.endpoint.startswith("http://"),
-                "timeout": f"{CALL_WITHIN_S}s",
-                "connect_timeout": f"{CONNECT_WITHIN_S}s",
-            },
-            retry_config={"max_retries": 0},  # whoever calls knows how long to be patient, and repeats the same bytes
-        )
+        self._store = _store_at(address, keys)
 
     def get(self, path: str) -> StoredObject | None:
         """An object; None if there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from phasegate.record.row_events import trail_sealed
 from phasegate.record.rows import Seal
 from phasegate.record.store import Store
 from phasegate.record.trail_files import Key, read_trail, trail_files, trail_path
-from phasegate.record.trail_log import OpenTrail, TrailLog, log_files, read_log
+from phasegate.record.trail_log import OpenTrail, TrailLog, log_files, log_name, read_log
 from phasegate.record.trails import Trails, recovered
 from phasegate.rules.trail import origin, read_lines
 
@@ -40,9 +40,13 @@ def recover(store: Store, location: Location, fresh_id: str, ts: str) -> list[Re
     return found + [_close_stray(store, location, key, fresh_id, ts) for key in sorted(strays)]
 
 
-def close_left(store: Store | BucketRecord, outside: Path, writing: MakesTrails, ts: str) -> list[Recovery]:
-    """Close and seal every trail in the logs of dead processes."""
-    left = (adopted for path in log_files(outside) if (adopted := TrailLog.adopt(path)) is not None)
+def close_left(
+    store: Store | BucketRecord, outside: Path, writing: MakesTrails, ts: str, living: Collection[str] = ()
+) -> list[Recovery]:
+    """Close and seal every trail in the logs of dead processes. `living`: writers of this one, left alone unasked."""
+    known = {log_name(writer) for writer in living}
+    paths = (path for path in log_files(outside) if path.name not in known)
+    left = (adopted for path in paths if (adopted := TrailLog.adopt(path)) is not None)
     return [one for log, trails in left for one in _close_all(store, writing(log, trails), trails, ts)]
 
 

@@ -60,7 +60,7 @@ class TrailLog:
     @classmethod
     def create(cls, folder: Path, writer_id: str) -> Self:
         """A new log in the folder of the heads."""
-        path = folder / f"open-trails-{writer_id}.log"
+        path = folder / log_name(writer_id)
         if path.exists():
             raise StateConflict(f"the log {path} exists already", "every process writes a log of its own")
         return cls(path, _put(path, _HEADER))
@@ -145,6 +145,10 @@ def added(job: str, line: bytes) -> bytes:
 
 def finished(job: str) -> bytes:
     return f".\t{job}\n".encode()
+
+
+def log_name(writer_id: str) -> str:
+    return f"open-trails-{writer_id}.log"
 
 
 def log_files(outside: Path) -> list[Path]:

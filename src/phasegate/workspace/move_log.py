@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,12 +39,10 @@ def note_moves(repository: Repository, lock: RepositoryLock, moves: Iterable[Mov
 
     `for_good`: a power failure does not undo it.
     """
-    path = _path(repository)
-    kept = _read(path)
-    number = kept[-1][0] if kept else 0
+    path, number = _path(repository), last_move(repository)
     lines = [_line(number + count, move) for count, move in enumerate(moves, 1)]
     if path.exists() and path.stat().st_size > _MOST_BYTES:
-        fresh = path.with_suffix(".new")
+        fresh, kept = path.with_suffix(".new"), [*_latest_first(path)][::-1]
         fresh.write_bytes(b"".join(_line(*entry) for entry in kept[len(kept) // 2 :]))
         fresh.replace(path)
     descriptor = os.open(path, _FLAGS, 0o600)
@@ -57,13 +56,12 @@ def note_moves(repository: Repository, lock: RepositoryLock, moves: Iterable[Mov
 
 def last_move(repository: Repository) -> int:
     """The number of the latest move; 0 if there was none."""
-    entries = _read(_path(repository))
-    return entries[-1][0] if entries else 0
+    return next((number for number, _ in _latest_first(_path(repository))), 0)
 
 
 def moves_since(repository: Repository, number: int) -> list[Move]:
     """The moves after a number, oldest first."""
-    return [move for at, move in _read(_path(repository)) if at > number]
+    return [move for _, move in takewhile(lambda entry: entry[0] > number, _latest_first(_path(repository)))][::-1]
 
 
 def is_explained(before: str | None, after: str | None, moves: Iterable[Move]) -> bool:
@@ -83,12 +81,12 @@ def _line(number: int, move: Move) -> bytes:
     return json.dumps([number, *move]).encode() + b"\n"  # `json` can write names that are no text
 
 
-def _read(path: Path) -> list[tuple[int, Move]]:
+def _latest_first(path: Path) -> Iterator[tuple[int, Move]]:
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
-        return []
-    return [entry for line in lines if (entry := _parsed(line)) is not None]
+        return
+    yield from (entry for line in reversed(lines) if (entry := _parsed(line)) is not None)
 
 
 def _parsed(line: bytes) -> tuple[int, Move] | None:
