@@ -1,7 +1,7 @@
 """Features by a fleet, with agents that answer at once: what the engine itself costs a step, and how that grows.
 
-CPU of the workers and the server alone: agents, checks and git are programs of their own. There is room for all at
-once: a feature that waits for room costs too, by asking every few seconds. Needs the servers' programs.
+CPU of the workers and the server alone: agents, checks and git are programs of their own. As many as the workers have
+room for are carried on at once, in each batch; the others wait for room. Needs the servers' programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from phasegate.engine.project import Project, open_project
 from phasegate.engine.storage import fleet_record
 from phasegate.errors import EnvironmentUnavailable
 
-FEW, TIMES, GOAL = 5, 5, 5.5
+FEW, TIMES, GOAL = 6, 5, 5.5
 LONGEST_S = 120.0  # for one feature
 AGENT = """
 envelope=$(cat)
@@ -50,7 +50,7 @@ echo "<review>PASS</review>"
 """
 SETTINGS = """
 [fleet]
-features = 16
+features = 3
 open_features = 1000
 [run]
 sandbox = "none"

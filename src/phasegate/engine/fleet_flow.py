@@ -111,7 +111,8 @@ class FeatureFlow:
                 is_over = False
             else:
                 standing, is_first = taken, False
-            if workflow.info().is_continue_as_new_suggested() and not (is_first or is_over):
+            is_long = workflow.info().is_continue_as_new_suggested()
+            if is_long and standing.goes_on and not (is_first or is_over):
                 workflow.continue_as_new(replace(order, merge=order.merge or self._merges, home=home))
         return standing.feature.workflow.stage
 
