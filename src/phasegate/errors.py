@@ -52,6 +52,10 @@ class GivenAway(StateConflict):
     """Another machine has the feature now: nothing more of it is done here."""
 
 
+class ForeignHistory(StateConflict):
+    """In a place of the record stands what does not follow from it: nothing is written over or behind it."""
+
+
 class Interrupted(Exception):
     """Somebody asked this run to stop. No error: whoever drives the run ends it with a value."""
 

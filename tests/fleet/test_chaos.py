@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+import obstore
 import pytest
 
 import support
+from phasegate.record.numbered_log import Page
 from phasegate.record.rows import Recorded
-from support.feature_run import is_meant
+from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
 from support.fleet_chaos import (
     OF_THE_RUN,
     Deaths,
@@ -23,9 +26,10 @@ from support.fleet_chaos import (
     Outages,
     Trial,
     check_evidence,
+    step_of,
     undisturbed_events,
 )
-from support.s3_server import Fault, FaultyProxy, S3Server
+from support.s3_server import Fault, FaultyProxy, Request, S3Server
 from support.temporal_server import TemporalServer
 
 PARTS = 5
@@ -146,6 +150,48 @@ def with_outages(
     assert outages.waiting == set()
     assert not any(b'"lost"' in one.payload for one in events), "it costs no agent"
     return outages.seen
+
+
+@pytest.mark.demand("X8.f", "X8.i")
+def test_a_foreign_history_under_a_number_stops_its_feature_alone_with_a_reason_and_is_not_written_over(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str, undisturbed: Happened
+) -> None:
+    """It gets there just before the end of the plan's agent does. When it is taken away, the feature goes on."""
+    bucket, taken = s3.bucket(prefix), list[str]()
+    foreign = msgspec.json.encode(Page(4, "0" * 64, str(uuid4()), msgspec.Raw(b"{}")))
+
+    def fault(request: Request) -> str:
+        if not taken and "job-ended done" in step_of(request):
+            taken.append(request.path.partition(f"{prefix}/")[2])
+            bucket.create(taken[0], foreign)
+        return ""
+
+    with FaultyProxy(s3.port, fault) as proxy:
+        trial = Trial(tmp_path, s3, temporal, prefix, proxy)
+        person, order = trial.person, ("run", "--fleet", "--feature", SLUG, "--merge", "--json")
+        with trial.at_work(trial.machines[0]) as worker:
+            stopped = person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--json")
+            assert (stopped.returncode, "another history" in stopped.stderr) == (4, True), stopped.stderr
+            again = person.phasegate(*order)
+            assert (again.returncode, "another history" in again.stderr) == (4, True), again.stderr
+            told = person.phasegate("status", "--fleet")
+            assert (told.returncode, "stopped: page" in told.stdout) == (0, True), told.stdout + told.stderr
+            signs = json.loads(person.phasegate("status", "--fleet", "--json").stdout)["fleet"]["features"]
+            assert [(one["feature"], "another history" in one["why"]) for one in signs] == [(SLUG, True)]
+            assert person.phasegate("audit", "verify", "--remote").returncode == 1
+            besides = person.phasegate("run", TYPE, "Say more", "--fleet", "--json")
+            assert besides.returncode == 0, besides.stdout + besides.stderr
+            trial.besides.append(json.loads(besides.stdout)["feature"])
+            assert worker.poll() is None
+            kept = bucket.get(taken[0])
+            assert kept is not None
+            assert kept.data == foreign, "nothing was written over"
+            assert bucket.names(f"journal/{SLUG}")[-1] == taken[0], "nor behind it"
+            obstore.delete(bucket._store, taken[0])
+            done = person.phasegate(*order)
+            assert done.returncode == 0, done.stdout + done.stderr
+        trial.check(undisturbed)
+        assert "stopped" not in person.phasegate("status", "--fleet").stdout, "control"
 
 
 @pytest.mark.demand("X8.j")

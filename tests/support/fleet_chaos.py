@@ -135,6 +135,7 @@ class Trial:
         self.person, *self.machines = (self._machine(name) for name in ("person", "one", "other"))
         self.worker: subprocess.Popen[str] | None = None
         self.said: list[str] = []
+        self.besides: list[str] = []  # other features, whose agents start, too
 
     def _machine(self, name: str) -> Machine:
         made = self.fleet.machine(name)
@@ -197,7 +198,7 @@ class Trial:
     ) -> None:
         roots = [machine.root for machine in (*self.machines, self.person)]
         assert what_happened(events, *roots) == [*undisturbed]
-        check_starts(events, starts)
+        check_starts([*events, *(one for slug in self.besides for one in self.fleet.events(slug))], starts)
 
 
 class Deaths:

@@ -16,7 +16,7 @@ from temporalio.converter import (
     EncodingPayloadConverter,
     JSONPlainPayloadConverter,
 )
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ActivityError, ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from phasegate.engine import orders
@@ -113,9 +113,16 @@ async def run_on_fleet(
     try:
         return FleetRun(slug, queue, await handle.result())
     except WorkflowFailureError as error:
-        cause = error.cause
-        hint = str(cause.details[0]) if isinstance(cause, ApplicationError) and cause.details else ""
-        raise StateConflict(f"{slug} could not be carried on: {cause}", hint) from error
+        why, hint = reason_of(error)
+        raise StateConflict(f"{slug} could not be carried on: {why}", hint) from error
+
+
+def reason_of(failure: WorkflowFailureError) -> tuple[str, str]:
+    """Why a feature could not be carried on, and what to do about it, as the worker said it."""
+    cause = failure.cause.cause if isinstance(failure.cause, ActivityError) else failure.cause
+    if isinstance(cause, ApplicationError):
+        return cause.message, str(cause.details[0]) if cause.details else ""
+    return str(cause or failure.cause), ""
 
 
 async def tell_of_order(project: Project, slug: str, by: By, *, is_end: bool) -> None:

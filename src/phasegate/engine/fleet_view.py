@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -42,7 +42,8 @@ def up_to_date(folder: Path, *, trails: bool = False) -> Path:
         recorded = {row.feature: row.since for row in record.workflows() if row.stage not in ENDED}
         for slug in recorded:
             recorded[slug] = max(recorded[slug], *(one.ts for one in record.events_before(LAST, 1, slug)))
-    replace_file(location.folder / SIGNS, json.dumps(_signs(project, recorded)).encode())
+        foreign = record.foreign
+    replace_file(location.folder / SIGNS, json.dumps(_signs(project, recorded, foreign)).encode())
     return location.folder
 
 
@@ -87,7 +88,7 @@ def kept_up_to_date(copy: Path) -> Iterator[None]:
         thread.join()
 
 
-def _signs(project: Project, recorded: dict[str, str]) -> FleetSigns:
+def _signs(project: Project, recorded: dict[str, str], foreign: Mapping[str, str]) -> FleetSigns:
     """What is known of the workers. Without the server, a record that has just grown shows that one is at work."""
     moment_s, lost_after_s = time.time(), project.config.fleet.lost_after_s
     try:
@@ -99,6 +100,9 @@ def _signs(project: Project, recorded: dict[str, str]) -> FleetSigns:
     except PhasegateError as error:
         lately = {slug: ts for slug, ts in recorded.items() if ts > stamp(moment_s - lost_after_s)}
         works, waits, unknown = {slug: (BY_RECORD, ts) for slug, ts in lately.items()}, (), error.message
-    signs = tuple(FleetSign(slug, ts, *works.get(slug, ("", ""))) for slug, ts in sorted(recorded.items()))
+    known = {**dict.fromkeys(foreign, ""), **recorded}
+    signs = tuple(
+        FleetSign(slug, ts, *works.get(slug, ("", "")), why=foreign.get(slug, "")) for slug, ts in sorted(known.items())
+    )
     bucket, server = str(address_of(project.config.storage)), project.config.fleet.server
     return FleetSigns(stamp(moment_s), bucket, server, unknown, signs, waits)

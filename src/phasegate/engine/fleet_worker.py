@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -47,7 +47,7 @@ from phasegate.engine.project import Project, open_project
 from phasegate.engine.run_log import notice
 from phasegate.engine.staffing import staff
 from phasegate.engine.storage import BUCKET_WITHIN_S, fleet_record, open_bucket
-from phasegate.errors import ConfigError, GivenAway, Interrupted, PhasegateError
+from phasegate.errors import ConfigError, ForeignHistory, GivenAway, Interrupted, PhasegateError
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.bucket_trails import BucketPapers, BucketTrails, close_grown
 from phasegate.record.recovery import close_left
@@ -117,13 +117,16 @@ class FleetWorker:
 
     @activity.defn(name="look")
     def look(self, slug: str) -> Standing:
-        with fleet_record(open_project(self._root)) as record:
+        with _explained(), fleet_record(open_project(self._root)) as record:
             return Standing(_shortened(_feature(record, slug)))
 
     @activity.defn(name="tell_failure")
     def tell_failure(self, slug: str, reason: str) -> None:
         project = open_project(self._root)
-        with fleet_record(project) as record:
+        with (
+            suppress(ForeignHistory),
+            fleet_record(project) as record,
+        ):  # told by `status`: nothing can be recorded
             record.append_now(slug, project.now(), [notice("", f"{RUN_FAILED}{reason}")])
 
     @activity.defn(name="take_step", no_thread_cancel_exception=True)
@@ -368,4 +371,5 @@ def _explained() -> Iterator[None]:
     except Interrupted as error:
         raise ApplicationError("the worker was told to end", type=STOPPED) from error
     except PhasegateError as error:
-        raise ApplicationError(error.message, error.hint, type=type(error).__name__) from error
+        is_last = isinstance(error, ForeignHistory)  # every worker finds the same
+        raise ApplicationError(error.message, error.hint, type=type(error).__name__, non_retryable=is_last) from error

@@ -81,7 +81,8 @@ def _fleet_lines(fleet: FleetSigns) -> Iterator[str]:
     yield from ("", f"fleet: {fleet.bucket}, server {fleet.server}")
     for one in fleet.features[:_MOST_SHOWN]:
         worker = f"; worker {one.worker} at it, last sign {ago(one.seen)}" if one.worker else ""
-        yield f"  {one.feature}: last recorded {ago(one.recorded)}{worker}"
+        recorded = f"last recorded {ago(one.recorded)}" if one.recorded else "nothing can be read"
+        yield f"  {one.feature}: {recorded}{worker}{f'; stopped: {one.why}' if one.why else ''}"
     if len(fleet.features) > _MOST_SHOWN:
         yield f"  and {len(fleet.features) - _MOST_SHOWN} more"
     for queue in fleet.unserved:

@@ -129,6 +129,7 @@ class FleetSign(NamedTuple):
     recorded: str  # when its record grew last
     worker: str = ""  # that has a step of it; empty where none has, or that is not known
     seen: str = ""  # when that worker last told the server that it lives
+    why: str = ""  # it is not gone on with, as far as that is known
 
 
 class FleetQueue(NamedTuple):

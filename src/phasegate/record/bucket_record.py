@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from phasegate.errors import EnvironmentUnavailable, MovedOn, StateConflict
+from phasegate.errors import EnvironmentUnavailable, ForeignHistory, MovedOn, StateConflict
 from phasegate.files.durable import make_folder
 from phasegate.record.bucket import Bucket
 from phasegate.record.location import Location
@@ -84,7 +84,7 @@ def _read(kept: KeptPage, type_: type[T]) -> T:
     try:
         return read_json(bytes(kept.page.body), type_)
     except msgspec.MsgspecError as error:
-        raise StateConflict(f"page {kept.page.n} was not written by Phasegate: {error}") from error
+        raise ForeignHistory(f"page {kept.page.n} was not written by Phasegate: {error}") from error
 
 
 class _Due:
@@ -107,6 +107,7 @@ class BucketRecord(Reader):
         if kept and self._connection.execute("SELECT 1 FROM event LIMIT 1").fetchone() is None:
             _DUE.pop(kept, None)  # an empty copy, perhaps of one that was damaged, is filled at once
         self._due = _DUE.setdefault(kept, _Due()) if kept else _Due()
+        self.foreign: dict[str, str] = {}  # features whose journal cannot be followed any more, and why
         self.before_step: Callable[[], None] = lambda: None  # must be done before a step is recorded
         if kept:
             self._refuse_another_bucket(kept)
@@ -205,10 +206,24 @@ class BucketRecord(Reader):
             return iter([*super()._query(query, *values)])
 
     def _follow_each(self, features: Iterable[str]) -> None:
+        """Take in what is new in these. One that holds a foreign history stops only those who ask for it."""
+
+        def read(name: str, at: Head) -> list[KeptPage] | ForeignHistory:
+            try:
+                return [*self._behind(name, at)]
+            except ForeignHistory as error:
+                return error
+
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             ends = [(name, self._end(name)) for name in features]
-            for (name, _), pages in zip(ends, threads.map(lambda one: [*self._behind(*one)], ends), strict=True):
-                self._take_in(name, *pages)
+            for (name, _), pages in zip(ends, threads.map(lambda one: read(*one), ends), strict=True):
+                try:
+                    if isinstance(pages, ForeignHistory):
+                        raise pages
+                    self._take_in(name, *pages)
+                    self.foreign.pop(name, None)
+                except ForeignHistory as error:
+                    self.foreign[name] = error.message
 
     def _follow(self, feature: str) -> None:
         """Take in what others have appended to a feature's journal."""
@@ -284,13 +299,13 @@ class BucketRecord(Reader):
     def _insert(self, feature: str, kept: KeptPage) -> None:
         step, seq = read_step(kept), self._seq(feature)
         if step.first != seq + 1:
-            raise StateConflict(f"the journal of {feature} in {self._bucket.address} lacks event {seq + 1}")
+            raise ForeignHistory(f"the journal of {feature} in {self._bucket.address} lacks event {seq + 1}")
         (position,) = self._connection.execute("SELECT coalesce(max(position), 0) FROM event").fetchone()
         events = [(kind, text.encode()) for kind, text in step.events]
         try:
             rows = [row_of(feature, *event) for event in events]
         except ValueError as error:
-            raise StateConflict(f"page {kept.page.n} of the journal of {feature}: {error}") from error
+            raise ForeignHistory(f"page {kept.page.n} of the journal of {feature}: {error}") from error
         for number, event in enumerate(events):
             values = (position + number + 1, feature, step.first + number, step.ts, *event, kept.head.hash)
             self._connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", values)

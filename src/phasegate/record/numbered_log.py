@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.errors import StateConflict
+from phasegate.errors import ForeignHistory, StateConflict
 from phasegate.record.bucket import Bucket
 from phasegate.rules.chain import Head
 from phasegate.typed import read_json
@@ -85,9 +85,9 @@ class NumberedLog:
             page = read_json(data, Page)
         except msgspec.MsgspecError as error:
             where = f"page {at.entries + 1}" if at else "the last page"
-            raise StateConflict(f"{where} of {self._folder} was not written by Phasegate: {error}") from error
+            raise ForeignHistory(f"{where} of {self._folder} was not written by Phasegate: {error}") from error
         if at and (page.n, page.prev) != (at.entries + 1, at.hash):
-            raise StateConflict(
+            raise ForeignHistory(
                 f"page {at.entries + 1} of {self._folder} in {self._bucket.address} follows another history",
                 "a copy of the repository, or of the bucket, was written to; nothing was changed",
             )

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.errors import ForeignHistory
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.location import Location
 from phasegate.record.row_events import trail_sealed
@@ -72,6 +73,10 @@ def _close(store: Store | BucketRecord, trails: Trails, trail: OpenTrail, ts: st
     feature, job, entries = trail.feature, trail.job, len(trail.lines)
     if trails.stranger(job):
         return Recovery(feature, job, entries, "a file that was not written here stands in its place")
+    try:
+        store.seq(feature)  # nothing is begun where its end cannot be recorded
+    except ForeignHistory as error:
+        return Recovery(feature, job, entries, error.message)
     trails.write(job, ts, recovered(entries))
     store.append_now(feature, ts, [trail_sealed(trails.close(job)._replace(witnessed=witnessed))])
     trails.forget(job)
