@@ -134,6 +134,9 @@ def test_a_feature_goes_to_a_worker_that_has_the_agent_of_its_next_step(
             return [queue["name"] for queue in said["fleet"]["unserved"]]
 
         wait_until(lambda: any(name.endswith("agent:critic") for name in unserved()))
+        said = person.phasegate("status", "--fleet").stdout
+        assert "it waits for a worker since" in said
+        assert "stopped" not in said
         assert outcomes(fleet) == {"plan done": 1}
         with judge.worker():
             done = person.phasegate("run", "--fleet")

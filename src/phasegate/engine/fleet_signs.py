@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from phasegate.engine.ports import stamp
 from phasegate.engine.project import Project
 from phasegate.engine.views import FleetQueue
 from phasegate.errors import EnvironmentUnavailable
+from phasegate.rules.board import NONE_YET
 
 WITHIN_S = 5.0
 SERVED_WITHIN = timedelta(seconds=70)  # a worker that lives asks for work every minute
@@ -44,7 +46,7 @@ class QueueWait(NamedTuple):
 
 
 async def ask_server(project: Project) -> tuple[Works, tuple[FleetQueue, ...]]:
-    """Who works on what, and the queues that something waits in and nobody serves."""
+    """Who works on what that is begun, and the queues that something waits in and nobody serves."""
     try:
         return await asyncio.wait_for(_asked(project), WITHIN_S)
     except (TimeoutError, RPCError) as error:
@@ -76,7 +78,8 @@ async def _asked(project: Project) -> tuple[Works, tuple[FleetQueue, ...]]:
     ids = [one.id async for one in running if one.id.startswith(beginning)]
     works, waits = Works(), set[QueueWait]()
     for slug, said in await asyncio.gather(*map(described, ids)):
-        waits |= {*_waits(slug, said)}
+        waits |= (waiting := {*_waits(slug, said)})
+        works[slug] = NONE_YET, max((one.since for one in waiting), default=stamp(time.time()))
         for one in said.pending_activities:
             is_begun = one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
             if is_begun and one.activity_type.name == "take_step":

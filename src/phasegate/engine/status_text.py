@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from phasegate.rules.board import (
+    FLEET,
+    NONE_YET,
     blocker_lines,
     board_lines,
+    ending_verb,
     graph_line,
     whereabouts,
     worker_line,
@@ -81,6 +84,8 @@ def _fleet_lines(fleet: FleetSigns) -> Iterator[str]:
     yield from ("", f"fleet: {fleet.bucket}, server {fleet.server}")
     for one in fleet.features[:_MOST_SHOWN]:
         worker = f"; worker {one.worker} at it, last sign {ago(one.seen)}" if one.worker else ""
+        if one.worker == NONE_YET:
+            worker = "; it waits for a worker"
         recorded = f"last recorded {ago(one.recorded)}" if one.recorded else "nothing can be read"
         yield f"  {one.feature}: {recorded}{worker}{f'; stopped: {one.why}' if one.why else ''}"
     if len(fleet.features) > _MOST_SHOWN:
@@ -114,35 +119,39 @@ def _spent_lines(spent: dict[str, Spent]) -> list[str]:
     return ["", f"spent: {spent_in_words(own)}{others}"]
 
 
-def _other_line(card: FeatureCard) -> str:
+def _other_line(card: FeatureCard, of_fleet: str) -> str:
     stage = "" if card.stage == "working" else f", {card.stage}"
-    then = f"; go on: phasegate run --feature {card.feature}" if card.standing == "stopped" else ""
-    return visible(f"also {_ALSO[card.standing]}: {card.feature}, {card.phase}{stage}{then}")
+    then = f"; go on: phasegate run --feature {card.feature}{of_fleet}" if card.standing == "stopped" else ""
+    standing = "waiting for a worker" if card.worker and card.worker.command == NONE_YET else _ALSO[card.standing]
+    return visible(f"also {standing}: {card.feature}, {card.phase}{stage}{then}")
 
 
 def _waiting_lines(found: Overview) -> Iterator[str]:
     """What waits for a person besides what is shown in full, which says so itself; each with the order to give."""
     shown = (found.workflow.feature if found.workflow else "", found.features[0].feature if found.features else "")
     others = [one for one in found.waiting if one.question or one.feature != shown[bool(one.package)]]
+    of_fleet = FLEET if found.fleet else ""
     for number, one in enumerate(others):
         yield from ["", "also waiting for you:"] if number == 0 else []
         what = f"{one.feature} {one.package}".rstrip() + f": {_ASKED[one.asked]}" + f" in {one.phase}" * bool(one.phase)
         yield visible(f"  {what}{f': {one.reason}' if one.reason else ''}")
-        yield visible(f"    then: phasegate {_order(one)} --feature {one.feature}")
+        yield visible(f"    then: phasegate {_order(one, of_fleet)} --feature {one.feature}{of_fleet}")
 
 
-def _order(one: Decision) -> str:
-    answer = f'answer {one.question} "{" | ".join(one.options) or "..."}"'
-    return {"answer": answer, "resolve": 'resolve "how"', "dispatch": f"dispatch {one.package}"}.get(
-        one.asked, one.asked
-    )
+def _order(one: Decision, of_fleet: str) -> str:
+    return {
+        "answer": f'answer {one.question} "{" | ".join(one.options) or "..."}"',
+        "resolve": 'resolve "how"',
+        "dispatch": f"dispatch {one.package}",
+        "complete": ending_verb(of_fleet),
+    }.get(one.asked, one.asked)
 
 
 def _lines(found: Overview, others: Sequence[FeatureCard], page: StatusPage) -> Iterator[str]:
     """`others` are those beside the one shown, or without one, those that have ended."""
     style, workflow = page.style, found.workflow
     if workflow:
-        beside = [_other_line(card) for card in others if card.standing in _ALSO]
+        beside = [_other_line(card, FLEET if found.fleet else "") for card in others if card.standing in _ALSO]
         yield from (
             *workflow_lines(workflow, style, _naming(found, workflow.feature), is_drawn=page.is_drawn),
             *beside,
@@ -168,7 +177,7 @@ def _lines(found: Overview, others: Sequence[FeatureCard], page: StatusPage) -> 
 def _naming(found: Overview, feature: str) -> str:
     """Beside others, a hint names its feature; one of the fleet says so."""
     others = found.others if found.workflow and found.workflow.feature == feature else found.features[1:]
-    return f"{f' --feature {visible(feature)}' if others else ''}{' --fleet' if found.fleet else ''}"
+    return f"{f' --feature {visible(feature)}' if others else ''}{FLEET if found.fleet else ''}"
 
 
 def _board(rows: list[PackageCard], page: StatusPage, in_workflow: bool, naming: str) -> Iterator[str]:

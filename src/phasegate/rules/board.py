@@ -46,6 +46,8 @@ NOTICE = "notice.given"  # on record: what a person is told
 RUN_FAILED = "the run has failed: "  # how the notice begins that tells why nothing was done after it
 HIDDEN_TOLD = "characters that nobody sees"  # how the notice about them begins
 AT_A_FORGE = " waits for people"  # the end of a reason: behind the last gate, a pull request
+FLEET = " --fleet"
+NONE_YET = "(none yet)"  # the worker of a feature that waits for one at its fleet's server
 _GAP = "  "
 # What a person does next, by the stage of the workflow.
 _THEN = {
@@ -151,11 +153,16 @@ def _text(value: object) -> str:
     return visible(value).strip() if isinstance(value, str) else ""
 
 
+def ending_verb(naming: str) -> str:
+    """How a feature is merged behind its last gate: a fleet's workers do it themselves."""
+    return "run --merge" if naming.endswith(FLEET) else "complete"
+
+
 def next_commands(stage: str, *, is_last_phase: bool, is_published: bool = False, naming: str = "") -> str:
-    """What a person types next. `naming`: ` --feature SLUG`, where another feature is in work too."""
+    """What a person types next. `naming`: ` --feature SLUG`, where another feature is in work too, and ` --fleet`."""
     verbs = _THEN.get(stage, ())
     if stage == "gate-passed" and is_last_phase:
-        verbs = ("run", "sync") if is_published else ("complete",)
+        verbs = ("run", "sync") if is_published else (ending_verb(naming),)
     return (", and " if stage == "blocked" else ", or ").join(f"phasegate {verb}{naming}" for verb in verbs)
 
 
@@ -242,6 +249,8 @@ def _what_next(workflow: FeatureCard, naming: str) -> Iterator[str]:
 
 def worker_line(worker: Worker) -> str:
     """Who works on it, in words."""
+    if worker.command == NONE_YET:
+        return f"it waits for a worker since {worker.since}"
     if not worker.pid:  # on another machine
         return visible(f"worker {worker.command}, last sign {worker.since}")
     return visible(f"process {worker.pid} ({worker.command}) since {worker.since}")

@@ -15,6 +15,7 @@ from phasegate.rules.board import (
     cells,
     counts,
     cut,
+    next_commands,
     padded,
     phases_of,
     standing_of,
@@ -191,3 +192,8 @@ def test_no_line_is_wider_than_the_terminal_and_no_package_is_lost(rows: list[Pa
 def test_a_cell_is_as_wide_as_it_must_be(text: str, width: int) -> None:
     assert cells(cut(text, width)) <= width
     assert cells(padded(text, width)) == width
+
+
+@pytest.mark.parametrize(("naming", "expected"), [("", "complete"), (" --fleet", "run --merge --fleet")])
+def test_behind_its_last_gate_a_feature_of_a_fleet_is_merged_by_a_run(naming: str, expected: str) -> None:
+    assert next_commands("gate-passed", is_last_phase=True, naming=naming) == f"phasegate {expected}"
