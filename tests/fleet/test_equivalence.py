@@ -15,6 +15,7 @@ import pytest
 from phasegate.cage.probe import holding
 from phasegate.cage.request import Level
 from phasegate.engine.journal_entries import FEATURE_STEP
+from phasegate.engine.notifying import TOLD
 from phasegate.engine.project import open_project
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.location import Location
@@ -95,6 +96,7 @@ STORIES = {
     "test-run, a blocker repaired by a person": Story(
         "test-run",
         ((1, begun("test-run")), (0, (REPAIRS,)), (0, ("resolve", "the test is mended")), (0, ("run",))),
+        config=f'{SERIAL}[notify]\ncommand = ["true"]\n',
         files=(("greet.py", "def greet(name):\n    return 'Hello'\n"),),
     ),
     "feature, each check fails once": to_its_merge(
@@ -199,6 +201,7 @@ def test_a_fleet_gives_the_events_and_trees_of_the_local_driver(
         assert is_side_by_side(here.events)
         assert is_side_by_side(there.events)
     expect_same(told(story, there.events, worker.root), told(story, here.events, local.root))
+    assert any(one.kind == TOLD for one in there.events) is ("[notify]" in story.config), "people are told"
     assert there.trees == here.trees
     assert there.commits == here.commits
     report = verify_copy(s3.bucket(prefix), None)

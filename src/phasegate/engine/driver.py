@@ -83,7 +83,7 @@ def drive(project: Project, store: Store, slug: str, wishes: Wishes | None = Non
         with local_desk(project, store, wishes.agent if wishes else None) as desk:
             ended = drive_with(desk, slug, wishes)
     except PhasegateError as error:
-        tell_about_failure(project, store, slug, error)
+        tell_about_failure(project, store, slug, error.message)
         raise
     if not isinstance(ended, Stopped):
         tell_about_feature(project, store, ended)

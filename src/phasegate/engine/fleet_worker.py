@@ -42,6 +42,7 @@ from phasegate.engine.fleet_client import connect, fleet_remote, queue_of
 from phasegate.engine.fleet_code import CarriedCode, FleetRefs
 from phasegate.engine.fleet_flow import STOPPED, Adoption, FeatureFlow, Standing, StepOrder, adopting_queue, agent_queue
 from phasegate.engine.local_desk import desk_with
+from phasegate.engine.notifying import tell_about_failure, tell_about_feature
 from phasegate.engine.ports import stamp
 from phasegate.engine.project import Project, open_project
 from phasegate.engine.run_log import notice
@@ -53,12 +54,14 @@ from phasegate.record.bucket_trails import BucketPapers, BucketTrails, close_gro
 from phasegate.record.recovery import close_left
 from phasegate.rules import role_agents
 from phasegate.rules.board import RUN_FAILED
+from phasegate.rules.decide import decide
 from phasegate.rules.feature_state import ROLES, Feature, Step
 from phasegate.rules.lifecycle import Refusal
 from phasegate.workspace.feature_code import Claim
 
 STICKY = timedelta(seconds=2)  # how long a workflow waits for a worker that has died, before another one takes it
 LONGEST_PAUSE_S = 4.0  # between two signs of life: an order to stop is heard within it
+OF_FLEET = " --fleet"  # what every command for its features ends with
 LONGEST_END = timedelta(minutes=2)  # for agents to be ended, and what they left to be saved
 _BETWEEN_STEPS_S = 5.0
 _ASK_FOR_ROOM_S = 0.5
@@ -127,6 +130,7 @@ class FleetWorker:
             suppress(ForeignHistory),
             fleet_record(project) as record,
         ):  # told by `status`: nothing can be recorded
+            tell_about_failure(project, record, slug, reason, OF_FLEET)
             record.append_now(slug, project.now(), [notice("", f"{RUN_FAILED}{reason}")])
 
     @activity.defn(name="take_step", no_thread_cancel_exception=True)
@@ -153,6 +157,8 @@ class FleetWorker:
                 wishes = Wishes(merge=order.merge, by=order.by)
                 feature, goes_on = take_one(desk, order.slug, order.step, wishes, is_first=order.is_first)
             code.publish()
+            if order.step is not Step.STOP and (not goes_on or decide(feature)[0].step is Step.STOP):
+                tell_about_feature(project, record, feature, OF_FLEET)
             record.anchor()
             return Standing(_shortened(feature), goes_on)
 

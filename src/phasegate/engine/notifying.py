@@ -48,13 +48,13 @@ class _Told(msgspec.Struct, frozen=True):
     question: str = ""  # the id of what an agent asks: several may be asked between two events
 
 
-def tell_about_feature(project: Project, store: AnyRecord, feature: Feature) -> None:
-    """A run has come to its end: tell it, if it was not told before."""
+def tell_about_feature(project: Project, store: AnyRecord, feature: Feature, of_fleet: str = "") -> None:
+    """A run has come to its end: tell it, if it was not told before. `of_fleet`: what its commands end with."""
     workflow = feature.workflow
     is_last = workflow.stage is Stage.GATE_PASSED and workflow.is_last_phase
     outcome = "its last gate has passed" if is_last else _OUTCOMES[workflow.stage]
     type_ = NEEDED if is_last or workflow.stage is Stage.BLOCKED else ENDED
-    of = naming(store, workflow.feature)
+    of = f"{naming(store, workflow.feature)}{of_fleet}"
     command = next_commands(str(workflow.stage), is_last_phase=workflow.is_last_phase, naming=of)
     reason = workflow.reason if workflow.stage is not Stage.WORKING else ""
     _tell(project, store, workflow.feature, "", (type_, f"{outcome} ({workflow.phase})", reason, command))
@@ -67,12 +67,12 @@ def tell_about_package(project: Project, store: AnyRecord, report: PackageReport
     _tell(project, store, report.feature, report.package, what)
 
 
-def tell_about_failure(project: Project, store: AnyRecord, slug: str, error: PhasegateError) -> None:
+def tell_about_failure(project: Project, store: AnyRecord, slug: str, why: str, of_fleet: str = "") -> None:
     """A run could not go on: the machine, or somebody else, is in the way."""
     is_held = feature_holder(project.location.locks, slug) is not None  # another run is at it: that one tells
-    command = f"phasegate run{naming(store, slug)}"
+    command = f"phasegate run{naming(store, slug)}{of_fleet}"
     if read_feature(store, slug) is not None and not is_held:
-        _tell(project, store, slug, "", (NEEDED, "the run has failed", error.message, command))
+        _tell(project, store, slug, "", (NEEDED, "the run has failed", why, command))
 
 
 def tell_about_question(project: Project, store: AnyRecord, slug: str, work: str, id_: str, text: str) -> None:
