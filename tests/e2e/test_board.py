@@ -39,7 +39,7 @@ def stage(run: FeatureRun) -> str:
 @pytest.mark.demand("X2.b")
 def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(run: FeatureRun) -> None:
     run.play(*SCENARIO)
-    assert run.run("run", TYPE, DESCRIPTION).returncode == 0
+    assert run.command("run", TYPE, DESCRIPTION).code == 0
     job = next(one for one in run.jobs() if one.wp == "WP01" and one.phase == "implement")
     with BoardClient(run.root) as board:
         overview = Markup(board.get("/").text).text
@@ -60,7 +60,7 @@ def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(r
         audit = board.get("/audit?at=repo").text
         assert ("workflow.happened" in audit, "older entries" in audit) == (True, True)
         assert "Verified: " in board.post("/at/repo/verify").text
-        linked = run.run("status").stdout
+        linked = run.command("status").stdout
         assert f"on the board: http://{board.host}/feature/{SLUG}" in linked
         assert board.get(f"/feature/{SLUG}").headers["location"] == PAGE
         for path in (f"{PAGE}x", "/at/other/feature/x", "/at/repo/job/nothing", f"{PAGE}/WP09", "/audit?at=.."):
@@ -70,15 +70,15 @@ def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(r
             by = [read_feature_step(one.payload) for one in reader.events(SLUG) if one.kind == FEATURE_STEP]
         assert any(getattr(getattr(event, "by", None), "door", "") == "board" for event in by)
         run.run("stop")  # it may have ended already
-        run.run("run", "--feature", SLUG)
+        run.command("run", "--feature", SLUG)
     assert stage(run) == "completed"
     assert (run.root / "bye.py").exists()
-    assert "on the board" not in run.run("status").stdout
+    assert "on the board" not in run.command("status").stdout
 
 
 @pytest.mark.demand("X2.b")
 def test_an_order_counts_for_what_the_page_showed_and_once(run: FeatureRun) -> None:
-    run.run("start", TYPE, DESCRIPTION)
+    run.command("start", TYPE, DESCRIPTION)
     with BoardClient(run.root) as board:
         shown = board.seq(PAGE)
         assert board.post(f"{PAGE}/order/escalate", seq=shown).status == 404  # it needs a reason
@@ -105,7 +105,7 @@ def test_an_order_counts_for_what_the_page_showed_and_once(run: FeatureRun) -> N
 
 @pytest.mark.demand("X2.b")
 def test_who_gives_an_order_is_not_offered_to_be_stopped(run: FeatureRun) -> None:
-    run.run("start", TYPE, DESCRIPTION)
+    run.command("start", TYPE, DESCRIPTION)
     with BoardClient(run.root) as board:
         for command, is_work in (("resolve", False), (f"run {SLUG}", True)):
             with feature_lock(run.project.location.locks, SLUG, command, "now"):
@@ -158,11 +158,11 @@ def test_several_repositories_are_on_one_board_and_a_broken_one_hides_no_other(r
     make_repository(other.root, {"a": ""})  # a second folder of the name
     (other.root / "phasegate.toml").write_text((run.root / "phasegate.toml").read_text())
     (tmp_path / "more/scenario.json").write_text("[]")
-    run.run("start", TYPE, DESCRIPTION)
-    other.run("start", TYPE, "Say hello")
-    assert run.run("board", "add", str(tmp_path)).returncode == 2  # no repository
-    assert run.run("board", "add", str(other.root)).returncode == 0
-    assert json.loads(run.run("board", "list", "--json").stdout) == {"repositories": [str(other.root)]}
+    run.command("start", TYPE, DESCRIPTION)
+    other.command("start", TYPE, "Say hello")
+    assert run.command("board", "add", str(tmp_path)).code == 2  # no repository
+    assert run.command("board", "add", str(other.root)).code == 0
+    assert json.loads(run.command("board", "list", "--json").stdout) == {"repositories": [str(other.root)]}
     with BoardClient(run.root) as board:
         page = Markup(board.get("/").text).text
         assert (DESCRIPTION in page, "Say hello" in page, "repo-2 · " in page) == (True, True, True)
@@ -170,9 +170,9 @@ def test_several_repositories_are_on_one_board_and_a_broken_one_hides_no_other(r
         (other.root / ".phasegate/store.db").write_bytes(b"no database")
         page = Markup(board.get("/").text).text
         assert (DESCRIPTION in page, "repo-2: " in page, "damaged" in page) == (True, True, True)
-        assert run.run("board", "remove", str(other.root)).returncode == 0
+        assert run.command("board", "remove", str(other.root)).code == 0
         assert "repo-2" not in board.get("/").text
-    assert run.run("board", "remove", str(other.root)).returncode == 2
+    assert run.command("board", "remove", str(other.root)).code == 2
 
 
 @pytest.mark.demand("X2.b")
@@ -210,13 +210,13 @@ def test_the_stream_tells_that_a_feature_moved_and_a_log_of_any_size_opens_at_it
 @pytest.mark.demand("X2.e")
 def test_a_report_is_one_page_with_all_of_a_feature_and_runs_nothing(run: FeatureRun) -> None:
     run.play(*SCENARIO)
-    assert run.run("run", TYPE, f"{DESCRIPTION} {PAYLOADS[0]}", "--merge").returncode == 0
+    assert run.command("run", TYPE, f"{DESCRIPTION} {PAYLOADS[0]}", "--merge").code == 0
     slug = "001-say-bye-script-alert-1"
-    missing = run.run("report", "nothing")
-    assert (missing.returncode, "nothing.html" in [path.name for path in run.root.iterdir()]) == (2, False)
-    assert run.run("report", slug, "-o", "no/such/folder.html").returncode == 3
+    missing = run.command("report", "nothing")
+    assert (missing.code, "nothing.html" in [path.name for path in run.root.iterdir()]) == (2, False)
+    assert run.command("report", slug, "-o", "no/such/folder.html").code == 3
     out = run.folder / "report.html"
-    assert run.run("report", slug, "-o", str(out)).returncode == 0
+    assert run.command("report", slug, "-o", str(out)).code == 0
     page = Markup(out.read_text())
     for part in (
         "FR-BYE-001",
@@ -233,7 +233,7 @@ def test_a_report_is_one_page_with_all_of_a_feature_and_runs_nothing(run: Featur
     assert [one for one in page.trouble if not one.startswith(allowed)] == []
     assert "<script" not in out.read_text()
     assert "http://" not in out.read_text()
-    data = json.loads(run.run("report", slug, "--json").stdout)
+    data = json.loads(run.command("report", slug, "--json").stdout)
     assert (data["requirements"][0]["id"], data["audit"]["ok"]) == ("FR-BYE-001", True)
 
 

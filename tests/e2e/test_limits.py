@@ -278,16 +278,16 @@ def test_a_workflow_waits_for_a_limit_stops_at_a_cap_and_goes_on_when_it_is_rais
     roles = '[roles]\nplan = "actor"\nchallenge = "critic"\nimplement = "actor"\nreview = "actor"\narchive = "actor"\n'
     file.write_text(f'{file.read_text()}{critic}{roles}[run]\nsandbox = "none"\n[limits]\nrun_cost_usd = 0.4\n')
     run.git("commit", "-qam", "A critic that costs something")
-    stopped = run.run("run", "quick", "Say bye")
-    assert stopped.returncode == 1, stopped.stdout + stopped.stderr
+    stopped = run.command("run", "quick", "Say bye")
+    assert stopped.code == 1, stopped.stdout + stopped.stderr
     assert "run_cost_usd" in stopped.stdout + stopped.stderr
     assert "it rests until 20" in stopped.stdout + stopped.stderr
     assert [job.outcome for job in run.jobs() if job.agent == "critic"] == ["rate limited", "done"]
     assert not any(job.outcome == "done" for job in run.jobs() if job.phase == "implement")
-    assert "spent: 0.50 USD, 123 tokens" in run.run("status").stdout
+    assert "spent: 0.50 USD, 123 tokens" in run.command("status").stdout
     file.write_text(file.read_text().replace("run_cost_usd = 0.4", "run_cost_usd = 9"))
     run.git("commit", "-qam", "Raise it")
-    assert run.run("resolve", "the limit is raised").returncode == 0
-    done = run.run("run", "--merge")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert run.command("resolve", "the limit is raised").code == 0
+    done = run.command("run", "--merge")
+    assert done.code == 0, done.stdout + done.stderr
     assert "bye.py" in run.git("ls-tree", "--name-only", "main")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -79,7 +78,7 @@ def test_a_feature_goes_from_its_start_to_its_merge_and_a_person_confirms_the_me
 def test_what_no_person_confirms_is_not_done_and_is_on_record(
     version: str, person: object, why: str, run: FeatureRun
 ) -> None:
-    run.run("start", TYPE, DESCRIPTION)
+    run.command("start", TYPE, DESCRIPTION)
     with McpClient(run.root, version=version, person=person) as client:  # type: ignore[arg-type]
         assert "back needs a phase" in client.refusal("decide", order="back", text="x")
         assert "does not take back now" in client.refusal("decide", order="back", phase="06", text="x")
@@ -97,7 +96,7 @@ def test_what_no_person_confirms_is_not_done_and_is_on_record(
 
 @pytest.mark.demand("X2.a")
 def test_an_answer_counts_once_and_for_the_question_that_was_asked(run: FeatureRun) -> None:
-    run.run("start", TYPE, DESCRIPTION)
+    run.command("start", TYPE, DESCRIPTION)
     with McpClient(run.root, version=MODERN, person=confirms) as client:
         ask = {"name": "decide", "arguments": {"order": "escalate", "text": "look"}}
         asked = client.exchange("tools/call", ask)["result"]
@@ -118,7 +117,7 @@ def test_an_answer_counts_once_and_for_the_question_that_was_asked(run: FeatureR
 def test_the_configuration_says_who_may_decide_and_no_agent_ends_a_feature(
     policy: str, stage: str, run: FeatureRun
 ) -> None:
-    run.run("start", TYPE, DESCRIPTION)
+    run.command("start", TYPE, DESCRIPTION)
     with McpClient(run.root, env={"PHASEGATE_MCP__DECISIONS": policy}) as client:
         escalated = client.call("tools/call", {"name": "decide", "arguments": {"order": "escalate", "text": "look"}})
         assert bool(escalated.get("isError")) == (policy == "never")
@@ -130,13 +129,13 @@ def test_the_configuration_says_who_may_decide_and_no_agent_ends_a_feature(
 @pytest.mark.demand("W4.k", "W4.j", "X2.a")
 def test_a_person_takes_a_feature_back_through_the_server_too(run: FeatureRun) -> None:
     run.play(*SCENARIO)
-    run.run("run", TYPE, DESCRIPTION)
+    run.command("run", TYPE, DESCRIPTION)
     with McpClient(run.root, person=confirms) as client:
         now = client.tool("decide", order="back", phase="requirements", text="be polite", feature="001")["now"]
         assert (now["phase"], now["stage"]) == ("01-requirements", "working")
         assert "take the feature back to an earlier phase, requirements" in client.asked[0]
         assert "on record: be polite" in client.asked[0]
-        run.run("start", TYPE, "Another")
+        run.command("start", TYPE, "Another")
         assert f"several features are in work\nhint: choose with --feature: {SLUG}" in client.refusal("run")
 
 
@@ -175,7 +174,7 @@ HOSTILE = {
 
 @pytest.mark.demand("X2.a")
 def test_hostile_arguments_are_refused_as_at_the_command_line(run: FeatureRun) -> None:
-    run.run("start", TYPE, DESCRIPTION)
+    run.command("start", TYPE, DESCRIPTION)
     with McpClient(run.root, person=confirms) as client:
         for what, (tool, arguments) in HOSTILE.items():
             assert client.refusal(tool, **arguments), what
@@ -247,13 +246,13 @@ def test_the_list_of_tools_is_small_and_its_hints_are_true(run: FeatureRun) -> N
 @pytest.mark.parametrize("agent", ["claude", "codex", "cursor", "gemini", "opencode", "qwen"])
 def test_install_shows_the_change_first_and_remove_leaves_nothing_behind(agent: str, run: FeatureRun) -> None:
     before = {*run.root.rglob("*")}
-    refused = run.run("mcp", "install", agent)
-    assert (refused.returncode, "nobody was there to agree" in refused.stderr) == (2, True)
+    refused = run.command("mcp", "install", agent)
+    assert (refused.code, "nobody was there to agree" in refused.stderr) == (2, True)
     assert {*run.root.rglob("*")} == before
-    installed = run.run("mcp", "install", agent, "--yes")
-    assert (installed.returncode, "+" in installed.stdout, "written" in installed.stdout) == (0, True, True)
-    assert "unchanged" in run.run("mcp", "install", agent, "--yes").stdout
-    assert "removed" in run.run("mcp", "remove", agent, "--yes").stdout
+    installed = run.command("mcp", "install", agent, "--yes")
+    assert (installed.code, "+" in installed.stdout, "written" in installed.stdout) == (0, True, True)
+    assert "unchanged" in run.command("mcp", "install", agent, "--yes").stdout
+    assert "removed" in run.command("mcp", "remove", agent, "--yes").stdout
     assert {*run.root.rglob("*")} == before
 
 
@@ -262,11 +261,11 @@ def test_what_stands_beside_our_entry_stays_and_another_of_our_name_is_refused(r
     settings, own = run.root / ".codex/config.toml", '# mine\nmodel = "x"\n[mcp_servers.other]\ncommand = "o"\n'
     settings.parent.mkdir()
     settings.write_text(own)
-    run.run("mcp", "install", "codex", "--yes")
+    run.command("mcp", "install", "codex", "--yes")
     assert settings.read_text() == f'{own}\n[mcp_servers.phasegate]\ncommand = "phasegate"\nargs = ["mcp"]\n'
-    run.run("mcp", "remove", "codex", "--yes")
+    run.command("mcp", "remove", "codex", "--yes")
     assert settings.read_text() == own
     (run.root / ".mcp.json").write_text('{"mcpServers": {"phasegate": {"command": "mine"}}}')
     for order in ("install", "remove"):
-        refused: subprocess.CompletedProcess[str] = run.run("mcp", order, "claude", "--yes")
-        assert (refused.returncode, "is another one" in refused.stderr) == (2, True)
+        refused = run.command("mcp", order, "claude", "--yes")
+        assert (refused.code, "is another one" in refused.stderr) == (2, True)

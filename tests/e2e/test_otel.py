@@ -78,7 +78,7 @@ def test_spans_and_measures_come_from_the_record_with_the_same_ids_each_time(
     run.play(*SCENARIO)
     refused = run.run("otel", "export", "--endpoint", collector.address)
     assert refused.returncode == 2  # nothing is recorded yet
-    assert run.run("run", TYPE, DESCRIPTION, "--merge").returncode == 0
+    assert run.command("run", TYPE, DESCRIPTION, "--merge").code == 0
     done = run.run("otel", "export", "--endpoint", collector.address)
     assert done.returncode == 0, done.stderr
     first = {span.span_id: span for span in collector.spans()}
@@ -112,7 +112,7 @@ def test_a_follower_sends_what_comes_each_span_once_until_it_is_interrupted(
     tmp_path: Path, collector: Collector
 ) -> None:
     run = make_feature_run(tmp_path)
-    assert run.run("run", TYPE, DESCRIPTION).returncode == 0  # all but the merge
+    assert run.command("run", TYPE, DESCRIPTION).code == 0  # all but the merge
     command = run.argv("otel", "export", "--follow", "--endpoint", collector.address)
     follower = subprocess.Popen(command, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -121,7 +121,7 @@ def test_a_follower_sends_what_comes_each_span_once_until_it_is_interrupted(
         before = {span.name for span in collector.spans()}
         assert "gate 08-code-review" in before
         assert f"invoke_workflow {TYPE}" not in before  # it has not ended
-        assert run.run("run", "--merge").returncode == 0
+        assert run.command("run", "--merge").code == 0
         with collector.came:
             ended = f"invoke_workflow {TYPE}"
             assert collector.came.wait_for(lambda: ended in {span.name for span in collector.spans()}, timeout=60)

@@ -35,7 +35,7 @@ def asks(path: str, *more: str, **asked: object) -> Turn:
 
 
 def waiting(run: FeatureRun) -> list[dict[str, object]]:
-    return [one for one in json.loads(run.run("status", "--json").stdout)["waiting"] if one["question"]]
+    return [one for one in json.loads(run.command("status", "--json").stdout)["waiting"] if one["question"]]
 
 
 def asked_now(run: FeatureRun) -> dict[str, object]:
@@ -56,7 +56,7 @@ def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_wor
     assert run.run("run", TYPE, DESCRIPTION, "--detach").returncode == 0
     one = asked_now(run)
     assert (one["package"], one["reason"], one["options"]) == ("WP01", WHICH, ["bye", "so long"])
-    said = run.run("status").stdout
+    said = run.command("status").stdout
     assert f'phasegate answer {one["question"]} "bye | so long" --feature {SLUG}' in said
     with BoardClient(run.root) as board:
         page = board.get(PAGE).text
@@ -65,8 +65,8 @@ def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_wor
         assert board.post(f"/at/repo/answer/{one['question']}", text="so long").status == 200
         assert board.post(f"/at/repo/answer/{one['question']}", text="bye").status == 409  # once
         assert WHICH not in board.get("/decisions").text
-    run.run("run", "--feature", SLUG)  # refused while the other works
-    while json.loads(run.run("status", "--json").stdout)["workflow"]["standing"] == "working":
+    run.command("run", "--feature", SLUG)  # refused while the other works
+    while json.loads(run.command("status", "--json").stdout)["workflow"]["standing"] == "working":
         pass
     assert "so long" in run.git("show", f"feat/{SLUG}:bye.py")
     with run.reader() as reader:
@@ -84,7 +84,7 @@ def test_without_an_answer_an_agent_decides_and_a_late_answer_is_in_the_next_pro
     strays = asks("bye.py", "--no-wait", package="WP01", round=1)
     strays["steps"].insert(1, {"write": "stray.py", "content": "x = 1\n"})
     run.play(strays, *SCENARIO)
-    assert run.run("run", TYPE, DESCRIPTION).returncode == 1  # a person is needed for the stray file
+    assert run.command("run", TYPE, DESCRIPTION).code == 1  # a person is needed for the stray file
     one = asked_now(run)
     assert "Decide yourself" in (run.root / f".worktrees/{SLUG}-WP01/bye.py").read_text()
     with McpClient(run.root, person=confirms) as client:
@@ -95,10 +95,10 @@ def test_without_an_answer_an_agent_decides_and_a_late_answer_is_in_the_next_pro
         assert "was answered before" in client.refusal(
             "decide", order="answer", question=str(one["question"]), text="x"
         )
-    assert run.run("answer", str(one["question"]), "another").returncode == 4
-    assert run.run("scope", "allow", "WP01", "stray.py", "--reason", "it may").returncode == 0
-    assert run.run("resolve", "allowed").returncode == 0
-    run.run("run")
+    assert run.command("answer", str(one["question"]), "another").code == 4
+    assert run.command("scope", "allow", "WP01", "stray.py", "--reason", "it may").code == 0
+    assert run.command("resolve", "allowed").code == 0
+    run.command("run")
     prompts = [path.read_text() for path in (run.root / ".phasegate/jobs").glob("*/prompt.xml")]
     late = [text for text in prompts if f"Asked: {WHICH}" in text and "Answered: the short one" in text]
     assert late, "no later job was told"
@@ -106,7 +106,7 @@ def test_without_an_answer_an_agent_decides_and_a_late_answer_is_in_the_next_pro
 
 @pytest.mark.demand("X2.d")
 def test_questions_are_bounded_and_the_command_line_refuses_what_is_none(run: FeatureRun) -> None:
-    run.run("start", TYPE, DESCRIPTION)
+    run.command("start", TYPE, DESCRIPTION)
     project = run.project
     with opened_store(project) as store:
         refused = {"": (), "x" * (LONGEST_TEXT + 1): (), "y": ("o",) * (MOST_OPTIONS + 1), "z": ("",)}
@@ -117,8 +117,8 @@ def test_questions_are_bounded_and_the_command_line_refuses_what_is_none(run: Fe
         with pytest.raises(ConfigError):
             ask(project, store, SLUG, "", "job", "one more", ())
         assert len(open_questions(store, SLUG)) == MOST_OPEN
-    assert run.run("answer", "nothing", "yes").returncode == 2
-    assert run.run("answer", ids[0], " ").returncode == 2
-    assert run.run("answer", ids[0][:7], "yes").returncode == 0
-    assert run.run("answer", ids[0], "no").returncode == 4
-    assert run.run("answer", "parse", "--phase", "review", "/dev/null").returncode == 1  # as before
+    assert run.command("answer", "nothing", "yes").code == 2
+    assert run.command("answer", ids[0], " ").code == 2
+    assert run.command("answer", ids[0][:7], "yes").code == 0
+    assert run.command("answer", ids[0], "no").code == 4
+    assert run.command("answer", "parse", "--phase", "review", "/dev/null").code == 1  # as before

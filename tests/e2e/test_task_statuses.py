@@ -83,7 +83,7 @@ def test_an_answer_with_every_status_is_not_asked_for_again(tmp_path: Path) -> N
 @pytest.mark.demand("P6.q", "D16.c")
 def test_the_implementation_report_holds_statuses_and_summaries_behind_front_matter(tmp_path: Path) -> None:
     run = make_feature_run(tmp_path)
-    assert run.run("run", TYPE, DESCRIPTION).returncode == 0
+    assert run.command("run", TYPE, DESCRIPTION).code == 0
     written = run.git("show", f"{FEATURE}:kitty-specs/{FEATURE_SLUG}/IMPLEMENTATION.md")
     assert written.startswith("---\naudience: [agents, developers]\n---\n# Implementation of ")
     assert "| WP01 | DONE | 1 | 1 of 1 |" in written

@@ -18,8 +18,8 @@ from phasegate.checks.secrets import Added, added_lines
 from phasegate.checks.setting_up import SetupPlace
 from phasegate.rules.commits import Commit
 
-# Hypothesis lies beside pytest here; its plugin takes three quarters of the start.
-PYTEST_ALONE = "-p no:cacheprovider -p no:hypothesispytest"
+# Hypothesis and anyio lie beside pytest here; their plugins take three quarters of the start.
+PYTEST_ALONE = "-p no:cacheprovider -p no:hypothesispytest -p no:anyio"
 PYTEST = f"python -m pytest -q {PYTEST_ALONE}"
 SOURCE = "def add(a, b):\n    return a + b\n"
 TESTS = "from calc import add\n\n\ndef test_adds():\n    assert add(1, 1) == 2\n"

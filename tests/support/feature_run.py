@@ -16,6 +16,7 @@ from phasegate.record.audit import verify
 from phasegate.record.location import Location
 from phasegate.record.reader import Reader, read_store
 from phasegate.record.rows import Job
+from support.entry import Done, phasegate
 from support.git_project import git, make_repository
 
 SLUG = "001-say-bye"
@@ -119,8 +120,12 @@ class FeatureRun(NamedTuple):
     def argv(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "phasegate", *arguments]
 
+    def command(self, *arguments: str) -> Done:
+        """What the program's entry does with these words, in this process."""
+        return phasegate(*arguments, cwd=self.root)
+
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The program, as a person runs it, to its end."""
+        """The program, as a person runs it, to its end: where the process is the claim."""
         return subprocess.run(self.argv(*arguments), cwd=self.root, capture_output=True, text=True, timeout=300)
 
     def reader(self) -> Reader:
