@@ -16,7 +16,18 @@ ID = re.compile(
     r"|\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b|(?<=\")[0-9a-f]{16}(?=\")"
 )
 TIME = re.compile(r"\b20\d\d-\d\d-\d\dT[\d:.]+Z|(?<= in )\d+\.\d+s\b")
-TIMES = {"since", "at", "started", "ended", "last_seen", "duration_s", "duration_ms", "parts", "bytes"}
+TIMES = {
+    "since",
+    "at",
+    "started",
+    "ended",
+    "last_seen",
+    "duration_s",
+    "duration_ms",
+    "duration_seconds",
+    "parts",
+    "bytes",
+}
 
 
 def alike(events: Sequence[Recorded], *roots: Path, but: Set[str] = TIMES) -> Iterator[tuple[str, Any]]:

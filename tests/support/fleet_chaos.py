@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from threading import Event, RLock, Thread
 from time import monotonic
@@ -35,8 +36,8 @@ OF_THE_RUN = ("step.timed", "notice.given", "trail.sealed")
 _ONE_TASK = TASKS.partition("- [ ] 2.2")[0]
 
 
-def small_feature(starts: Path) -> list[Turn]:
-    """One package, at once all right; each agent first writes down the id of its job."""
+def small_feature(starts: Path, linger_s: float = 0) -> list[Turn]:
+    """One package, at once all right. Each agent first writes down its job's id; `linger_s`: the implementer waits."""
     plan = plans("and means it")
     plan["steps"] = [
         {**step, "content": _ONE_TASK} if step.get("write", "").endswith("tasks.md") else step for step in plan["steps"]
@@ -46,6 +47,7 @@ def small_feature(starts: Path) -> list[Turn]:
         "steps": [{"write": "CHANGELOG.md", "content": "# Changelog\n- Bye.\n"}, {"verdict": "PASS"}],
     }
     implement = implements("write", "bye.py", "def bye(name):\n    return f'Bye, {name}'\n")
+    implement["steps"] = [{"sleep_s": linger_s}, *implement["steps"]]
     turns = (plan, judges("challenge", "PASS"), implement, judges("review", "PASS"), archive)
     noting = {"run": ["sh", "-c", f"echo {{job_id}} >> '{starts}'"]}
     return [{**turn, "steps": [noting, *turn["steps"]]} for turn in turns]
@@ -127,11 +129,21 @@ def check_evidence(events: Sequence[Recorded], bucket: Bucket, remote: Path) -> 
 class Trial:
     """A fleet of two machines behind a proxy, and a person who wants one feature merged."""
 
-    def __init__(self, folder: Path, s3: S3Server, temporal: TemporalServer, prefix: str, proxy: FaultyProxy) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        s3: S3Server,
+        temporal: TemporalServer,
+        prefix: str,
+        proxy: FaultyProxy,
+        lost_after_s: int = 60,
+        linger_s: float = 0,
+    ) -> None:
+        """`lost_after_s`: short where workers die; else no busy machine may make one be given up."""
         self.starts, self.bucket, self.proxy = folder / "starts", s3.bucket(prefix), proxy
         self.starts.touch()
-        self.fleet = Fleet(folder, s3, temporal, prefix, lost_after_s=3, endpoint=proxy.endpoint)
-        self.fleet.origin.play(*small_feature(self.starts))
+        self.fleet = Fleet(folder, s3, temporal, prefix, lost_after_s=lost_after_s, endpoint=proxy.endpoint)
+        self.fleet.origin.play(*small_feature(self.starts, linger_s))
         self.person, *self.machines = (self._machine(name) for name in ("person", "one", "other"))
         self.worker: subprocess.Popen[str] | None = None
         self.said: list[str] = []
@@ -176,11 +188,11 @@ class Trial:
             finally:
                 self.worker = None
 
-    def kill_worker(self) -> bool:
-        if (worker := self.worker) is None:
-            return False
-        worker.send_signal(signal.SIGKILL)
-        return True
+    def kill_worker(self) -> None:
+        """Kill the worker that is at work; it may be so before we have heard of it."""
+        wait_until(lambda: self.worker)
+        if (worker := self.worker) is not None:
+            worker.send_signal(signal.SIGKILL)
 
     def check(self, undisturbed: Sequence[tuple[str, Any]]) -> list[Recorded]:
         """What holds after whatever came: nothing lost, nothing doubled, all evidence there, the feature ended."""
@@ -197,7 +209,9 @@ class Trial:
         self, events: Sequence[Recorded], starts: Sequence[str], undisturbed: Sequence[tuple[str, Any]]
     ) -> None:
         roots = [machine.root for machine in (*self.machines, self.person)]
-        assert what_happened(events, *roots) == [*undisturbed]
+        found = what_happened(events, *roots)
+        differs = [pair for pair in zip_longest(found, undisturbed) if pair[0] != pair[1]]
+        assert not differs, f"the first of {len(differs)} that differ: {differs[0]}"
         check_starts([*events, *(one for slug in self.besides for one in self.fleet.events(slug))], starts)
 
 
@@ -229,11 +243,12 @@ class Deaths:
 
     def _at(self, when: str, name: str) -> str:
         """The record that begins a feature is the person's, not a worker's."""
-        if not name or not self.took or (when, name) in self.died or not self._meant(when, name):
+        if self.trial is None or not name or "happened started" in name:
             return ""
-        if self.trial is None or not self.trial.kill_worker():
+        if (when, name) in self.died or not self._meant(when, name):
             return ""
         self.died.append((when, name))
+        self.trial.kill_worker()
         return "away"
 
 
