@@ -25,10 +25,10 @@ def test_a_program_that_is_older_than_tested_is_named_with_the_command_that_upda
     (machine.programs / "node").symlink_to(os.path.realpath(node))
     gemini = machine.programs / "gemini"
     gemini.symlink_to(programs / "gemini")
-    fresh = machine.command("agents").stdout
+    fresh = machine.program("agents").stdout
     gemini.unlink()
     gemini.symlink_to(OLDER / "gemini")
-    told = machine.command("agents").stdout
+    told = machine.program("agents").stdout
     assert f"0.60.0, older than tested ({row.tested}): npm install -g @google/gemini-cli@latest\n" in told
     assert "older than tested" not in fresh
     assert re.search(r"\d, (newer than )?tested", fresh), fresh

@@ -173,7 +173,7 @@ def test_the_sandbox_level_that_will_hold_is_shown(tmp_path: Path, level: str) -
         assert surveyed(machine)["claude"]["sandbox"] == "none"
         return
     machine.programs.joinpath("bwrap").unlink(missing_ok=True)
-    claude = surveyed(machine)["claude"]
+    (claude,) = (one for one in machine.program("agents", "--json").json["agents"] if one["name"] == "claude")
     assert claude["sandbox"] == ""
     assert any("bubblewrap" in missing["what"] for missing in claude["missing"])
 

@@ -9,8 +9,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
-from support.entry import Done
+from phasegate.cage.probe import choose
+from support.entry import Done, phasegate
 from support.git_project import make_repository
 
 TOOLS = ("git", "bwrap", "sh", "cat", "sed", "sleep", "python3", "env", "mkdir", "test")
@@ -45,12 +47,19 @@ class Machine(NamedTuple):
         path.write_text(content)
 
     def command(self, *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Done:
+        """What the program's entry does with these words, in this process and that environment."""
+        with mock.patch.dict(os.environ, self._environment(env), clear=True):
+            return phasegate(*arguments, cwd=cwd or self.repository)
+
+    def program(self, *arguments: str) -> Done:
+        """The program as a person runs it: a process finds out once which sandbox holds."""
         argv = [sys.executable, "-m", "phasegate", *arguments]
-        told = {"PATH": str(self.programs), "HOME": str(self.home), "LANG": "C.UTF-8", **_git(), **(env or {})}
-        done = subprocess.run(
-            argv, cwd=cwd or self.repository, env=told, capture_output=True, text=True, timeout=120, check=False
-        )
+        env = self._environment(None)
+        done = subprocess.run(argv, cwd=self.repository, env=env, capture_output=True, text=True, timeout=120)
         return Done(done.returncode, done.stdout, done.stderr)
+
+    def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
+        return {"PATH": str(self.programs), "HOME": str(self.home), "LANG": "C.UTF-8", **_git(), **(more or {})}
 
 
 def _git() -> dict[str, str]:
@@ -58,6 +67,7 @@ def _git() -> dict[str, str]:
 
 
 def make_machine(folder: Path, config: str = "") -> Machine:
+    choose(None, needs_network=False)  # found out once a process: here, and not on a PATH that goes with the test
     machine = Machine(folder)
     for one in (machine.home, machine.programs):
         one.mkdir()
