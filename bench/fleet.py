@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.measure import Row
-from phasegate.engine.fleet import FleetWishes, run_on_fleet
+from phasegate.engine.driver import Wishes
+from phasegate.engine.fleet import run_on_fleet
 from phasegate.engine.fleet_trial import program_for_trial
 from phasegate.engine.project import Project, open_project
 from phasegate.engine.storage import fleet_record
@@ -151,10 +152,8 @@ def _variables(trial: Path) -> dict[str, str]:
 
 def carry_out(project: Project, count: int) -> None:
     """Have so many features carried out, each up to its last gate."""
-    by = project.ordered_at("cli")
-    wanted = {
-        run_on_fleet(project, "quick", f"Bye {n}", None, FleetWishes(wait=False), by).feature for n in range(count)
-    }
+    wishes = Wishes(by=project.ordered_at("cli"))
+    wanted = {run_on_fleet(project, "quick", f"Bye {n}", None, wishes, wait=False).feature for n in range(count)}
     until_s = time.monotonic() + LONGEST_S * count
     while wanted:
         if time.monotonic() > until_s:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
-from phasegate.record.bucket import BucketAddress, PatientBucket
+from phasegate.record.bucket import Bucket, BucketAddress
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.location import Location
 from phasegate.record.rows import Event
@@ -15,7 +15,7 @@ from support.record import FEATURE, TS
 from support.s3_server import BUCKET, KEYS
 
 endpoint, prefix, name = sys.argv[1:]
-bucket = PatientBucket(BucketAddress(endpoint, BUCKET, prefix, "us-east-1"), KEYS, within_s=120)
+bucket = Bucket(BucketAddress(endpoint, BUCKET, prefix, "us-east-1"), KEYS, within_s=120)
 record = BucketRecord(bucket, Location(Path(), Path(), Path()), lambda: str(uuid4()))
 for number in range(1_000_000):
     record.append_now(FEATURE, TS, [Event("noted", json.dumps(f"{name}-{number}").encode())])

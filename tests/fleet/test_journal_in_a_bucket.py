@@ -25,7 +25,7 @@ from phasegate.engine.ports import RunRecord
 from phasegate.engine.project import open_project, opened_store
 from phasegate.errors import MovedOn, StateConflict, TryLater
 from phasegate.record import bucket_trails
-from phasegate.record.bucket import Bucket, PatientBucket
+from phasegate.record.bucket import Bucket
 from phasegate.record.bucket_record import BucketRecord, journal_log
 from phasegate.record.bucket_trails import BucketPapers, BucketTrails, live_chunks
 from phasegate.record.location import Location, prepare_folder
@@ -303,6 +303,6 @@ def test_a_journal_that_was_cut_off_or_written_anew_is_found_by_its_heads(s3: S3
 def test_a_bucket_that_stays_away_ends_the_wait_with_a_reason(s3: S3Server, prefix: str) -> None:
     with FaultyProxy(s3.port, lambda _: "away") as proxy:
         address = s3.bucket(prefix, proxy.endpoint).address
-        bucket = PatientBucket(address, None, within_s=1)
+        bucket = Bucket(address, None, within_s=1)
         with open_bucket_record(bucket) as record, pytest.raises(TryLater, match="does not answer"):
             record.append(FEATURE, 0, TS, [note("one")])

@@ -16,7 +16,7 @@ import pytest
 
 from fleet.test_replay import replayed_and_kept
 from phasegate.errors import StateConflict
-from phasegate.record.bucket import PatientBucket
+from phasegate.record.bucket import Bucket
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.location import Location
 from phasegate.record.numbered_log import Page
@@ -103,7 +103,7 @@ def test_a_copy_follows_by_what_is_new_is_made_anew_when_damaged_and_refuses_ano
     kept, nowhere = tmp_path / "copy/store.db", Location(Path(), Path(), Path())
     bucket = s3.patient_bucket(prefix)
 
-    def opened(bucket: PatientBucket = bucket) -> BucketRecord:
+    def opened(bucket: Bucket = bucket) -> BucketRecord:
         return BucketRecord(bucket, nowhere, lambda: str(uuid4()), kept)
 
     with BucketRecord(bucket, nowhere, lambda: str(uuid4())) as writer, opened() as reader:
@@ -125,7 +125,7 @@ def test_a_copy_follows_by_what_is_new_is_made_anew_when_damaged_and_refuses_ano
         opened(s3.patient_bucket(f"{prefix}/made-anew"))
 
 
-def _gets(bucket: PatientBucket, call: Callable[[], None]) -> list[str]:
+def _gets(bucket: Bucket, call: Callable[[], None]) -> list[str]:
     """The names that a call asks the bucket for."""
     names: list[str] = []
     plain = bucket.get
@@ -134,7 +134,7 @@ def _gets(bucket: PatientBucket, call: Callable[[], None]) -> list[str]:
     return sorted(names)
 
 
-def _body(bucket: PatientBucket, path: str) -> bytes:
+def _body(bucket: Bucket, path: str) -> bytes:
     found = bucket.get(path)
     assert found is not None
     return bytes(read_json(found.data, Page).body)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from phasegate.engine.fleet_trial import free_ports, s3_command
 from phasegate.errors import EnvironmentUnavailable
-from phasegate.record.bucket import Bucket, BucketAddress, PatientBucket
+from phasegate.record.bucket import Bucket, BucketAddress
 
 __all__ = ["free_ports"]
 ACCESS, SECRET = "test-access-key", "test-secret-key"
@@ -60,9 +60,9 @@ class S3Server:
     def bucket(self, prefix: str, endpoint: str = "") -> Bucket:
         return Bucket(BucketAddress(endpoint or self.endpoint, BUCKET, prefix, "us-east-1"), KEYS)
 
-    def patient_bucket(self, prefix: str, endpoint: str = "") -> PatientBucket:
+    def patient_bucket(self, prefix: str, endpoint: str = "") -> Bucket:
         address = BucketAddress(endpoint or self.endpoint, BUCKET, prefix, "us-east-1")
-        return PatientBucket(address, KEYS, within_s=READY_WITHIN_S)
+        return Bucket(address, KEYS, within_s=READY_WITHIN_S)
 
 
 class Request(NamedTuple):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
-from phasegate.engine.fleet_trial import free_ports, temporal_command
+from phasegate.engine.fleet_trial import free_ports, temporal_answers, temporal_command
 
 READY_WITHIN_S = 120.0
 
@@ -29,12 +27,12 @@ class TemporalServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start it, and wait until it answers."""
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         pause = Event()
         for _ in range(int(READY_WITHIN_S / 0.1)):
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
+            if temporal_answers(self.address):
                 return
             pause.wait(0.1)
         raise AssertionError((self._folder / "server.log").read_text()[-4000:])

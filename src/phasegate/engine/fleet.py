@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from phasegate.engine.project import Project, open_project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.rules.ordering import By
 
 if TYPE_CHECKING:
+    from phasegate.engine.driver import Wishes
     from phasegate.engine.fleet_client import FleetRun, ResumedFeature
 
 
-class FleetWishes(NamedTuple):
-    """How a feature is to be carried on."""
-
-    agent: str | None = None
-    merge: bool = False
-    wait: bool = True
-
-
 def run_on_fleet(
-    project: Project, type_: str | None, description: str, feature: str | None, wishes: FleetWishes, by: By
+    project: Project, type_: str | None, description: str, feature: str | None, wishes: Wishes, *, wait: bool
 ) -> FleetRun:
     """Start a feature, or go on with one, on the fleet."""
     need_temporal()
     from phasegate.engine.fleet_client import run_on_fleet
 
-    return asyncio.run(run_on_fleet(project, type_, description, feature, wishes, by))
+    return asyncio.run(run_on_fleet(project, type_, description, feature, wishes, wait=wait))
 
 
 def tell_of_order(project: Project, slug: str, by: By, *, is_end: bool) -> str:
@@ -59,13 +51,7 @@ def work(root: Path, ready: Callable[[str], None]) -> None:
     need_temporal()
     from phasegate.engine.fleet_worker import serve
 
-    async def until_told() -> None:
-        ended = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        await serve(root, ended, ready)
-
-    asyncio.run(until_told())
+    asyncio.run(serve(root, ready))
 
 
 def need_temporal() -> None:

@@ -20,8 +20,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, WorkflowAlrea
 from temporalio.service import RPCError, RPCStatusCode
 
 from phasegate.engine import orders
+from phasegate.engine.driver import Wishes
 from phasegate.engine.feature_journal import recorded_workflows
-from phasegate.engine.fleet import FleetWishes
 from phasegate.engine.fleet_flow import FeatureFlow, FleetOrder
 from phasegate.engine.ports import RecordReader
 from phasegate.engine.project import Project
@@ -30,7 +30,7 @@ from phasegate.engine.workplace import current_branch
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.rules.board import ENDED, standing_of
 from phasegate.rules.lifecycle import Stage
-from phasegate.rules.ordering import NOT_KEPT, By
+from phasegate.rules.ordering import By
 from phasegate.typed import read_json
 from phasegate.workspace.remote import Remote, branch_there, remote_url
 
@@ -95,7 +95,7 @@ def fleet_remote(project: Project) -> Remote:
 
 
 async def run_on_fleet(
-    project: Project, type_: str | None, description: str, feature: str | None, wishes: FleetWishes, by: By
+    project: Project, type_: str | None, description: str, feature: str | None, wishes: Wishes, *, wait: bool
 ) -> FleetRun:
     """Start a feature, or go on with one, on the fleet; and wait for its end, if wanted."""
     client = await connect(project)
@@ -105,10 +105,10 @@ async def run_on_fleet(
         else:
             _refuse_unpushed(project)
             _refuse_one_more(project, record)
-            slug = orders.start(project, record, type_, description, wishes.agent, by)
-    handle = await _flow(client, project, slug, wishes, by, "merges" if wishes.merge else None)
+            slug = orders.start(project, record, type_, description, wishes.agent, wishes.by)
+    handle = await _flow(client, project, slug, wishes, "merges" if wishes.merge else None)
     queue = queue_of(project)
-    if not wishes.wait:
+    if not wait:
         return FleetRun(slug, queue)
     try:
         return FleetRun(slug, queue, await handle.result())
@@ -129,7 +129,7 @@ async def tell_of_order(project: Project, slug: str, by: By, *, is_end: bool) ->
     """Have the step that runs ended, and decided anew. `is_end`: the feature is ended, and is to be cleared up."""
     client = await connect(project)
     if is_end:
-        await _flow(client, project, slug, FleetWishes(), by, "ordered")
+        await _flow(client, project, slug, Wishes(by=by), "ordered")
         return
     try:
         await client.get_workflow_handle(f"{queue_of(project)} {slug}").signal(FeatureFlow.ordered)
@@ -142,14 +142,13 @@ async def _flow(
     client: Client,
     project: Project,
     slug: str,
-    wishes: FleetWishes,
-    by: By,
+    wishes: Wishes,
     signal: str | None,
     policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
 ) -> WorkflowHandle[FeatureFlow, Stage]:
     """The workflow of a feature, begun if it does not run; told what is wanted."""
     queue, fleet = queue_of(project), project.config.fleet
-    order = FleetOrder(slug, queue, fleet.lost_after_s, fleet.home_within_s, wishes.agent, wishes.merge, by)
+    order = FleetOrder(slug, queue, fleet.lost_after_s, fleet.home_within_s, wishes.agent, wishes.merge, wishes.by)
     return await client.start_workflow(
         FeatureFlow.run,
         order,
@@ -178,7 +177,7 @@ async def resume_all(project: Project) -> tuple[ResumedFeature, ...]:
         outcome, is_last = "waits for a person", row.position == len(row.phases.split()) - 1
         if standing_of(row.stage, is_last_phase=is_last, is_held=False) == "stopped":
             try:
-                await _flow(client, project, row.feature, FleetWishes(), NOT_KEPT, None, WorkflowIDConflictPolicy.FAIL)
+                await _flow(client, project, row.feature, Wishes(), None, WorkflowIDConflictPolicy.FAIL)
                 outcome = "begun again"
             except WorkflowAlreadyStartedError:
                 outcome = "is begun already"

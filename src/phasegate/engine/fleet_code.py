@@ -24,7 +24,8 @@ from phasegate.engine.phase_steps import PhaseSteps
 from phasegate.engine.ports import RecordReader
 from phasegate.engine.project import Project
 from phasegate.engine.workplace import Workplace, expect_saved
-from phasegate.errors import GivenAway, Interrupted, InTheWay, StateConflict, TryLater
+from phasegate.errors import GivenAway, InTheWay, StateConflict
+from phasegate.record.bucket import patiently
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout, list_checkouts
 from phasegate.workspace.checkout_lifecycle import remove_checkout
 from phasegate.workspace.checkout_making import Terms
@@ -47,7 +48,6 @@ from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 
 CODE = "refs/phasegate/fleet/"
 PATIENCE_S = 600.0  # with a remote that is away
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 T = TypeVar("T")
 
 
@@ -182,16 +182,8 @@ class CarriedCode:
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """A remote that is away is waited for, as the bucket is: a step that is not published is not recorded."""
-        until_s, pause_s = monotonic() + PATIENCE_S, _FIRST_PAUSE_S
-        while True:
-            try:
-                return call()
-            except TryLater:
-                if monotonic() > until_s:
-                    raise
-            if self._project.stop.wait(pause_s):
-                raise Interrupted
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        until_s = monotonic() + PATIENCE_S
+        return patiently(call, lambda: monotonic() > until_s, self._project.stop.wait)
 
 
 class FleetRefs(LocalRefs):

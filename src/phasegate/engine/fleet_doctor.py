@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,19 +33,12 @@ class FleetCheck(NamedTuple):
 
 def examine(folder: Path) -> tuple[FleetCheck, ...]:
     """All checks, in the order in which a person would put things right."""
-    project = open_project(folder)
-    tried: dict[str, Callable[[Project], str]] = {
-        "packages": _packages,
-        "server": _server,
-        "bucket": _bucket,
-        "remote": _remote,
-        "sandbox": _sandbox,
-    }
-    return tuple(_checks(project, tried))
+    return tuple(_checks(open_project(folder)))
 
 
-def _checks(project: Project, tried: dict[str, Callable[[Project], str]]) -> Iterator[FleetCheck]:
-    for name, check in tried.items():
+def _checks(project: Project) -> Iterator[FleetCheck]:
+    for check in (_packages, _server, _bucket, _remote, _sandbox):
+        name = check.__name__.strip("_")
         try:
             yield FleetCheck(name, True, check(project))
         except PhasegateError as error:

@@ -7,6 +7,7 @@ look at it. Temporal never repeats a step by itself. Only names and states are i
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -29,6 +30,7 @@ ANEW = (STOPPED, "WorkerShutdown", "MovedOn", "GivenAway", "", None)
 ROOM = " room"
 LONGEST_STEP = timedelta(days=7)
 SHORT = timedelta(seconds=30)
+T = TypeVar("T")
 AGAIN = RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=10))
 
 
@@ -123,37 +125,23 @@ class FeatureFlow:
 
     async def _adopted(self, order: FleetOrder, adoption: Adoption) -> Claim:
         """The claim of the worker that has the feature: waited for until there is one."""
-        found: Claim = await workflow.execute_activity(
-            "adopt",
-            adoption,
-            task_queue=agent_queue(order.queue, adoption.needs[0]) if adoption.needs else adopting_queue(order.queue),
-            result_type=Claim,
-            start_to_close_timeout=SHORT,
-            retry_policy=AGAIN,
-        )
-        return found
+        queue = agent_queue(order.queue, adoption.needs[0]) if adoption.needs else adopting_queue(order.queue)
+        return await self._asked(queue, Claim, "adopt", adoption)
 
     async def _look(self, order: FleetOrder) -> Standing:
-        found: Standing = await workflow.execute_activity(
-            "look",
-            order.slug,
-            task_queue=order.queue,
-            result_type=Standing,
+        return await self._asked(order.queue, Standing, "look", order.slug)
+
+    async def _asked(self, queue: str, type_: type[T], name: str, *arguments: object) -> T:
+        """What a worker of a queue answers: it is asked until one does."""
+        found: T = await workflow.execute_activity(
+            name,
+            args=arguments,
+            task_queue=queue,
+            result_type=type_,
             start_to_close_timeout=SHORT,
             retry_policy=AGAIN,
         )
         return found
-
-    async def _tell(self, order: FleetOrder, error: ApplicationError) -> None:
-        """Put on record why it does not go on: nobody may be waiting for the end of this workflow."""
-        reason = "; ".join((error.message, *filter(None, map(str, error.details))))
-        await workflow.execute_activity(
-            "tell_failure",
-            args=[order.slug, reason],
-            task_queue=order.queue,
-            start_to_close_timeout=SHORT,
-            retry_policy=AGAIN,
-        )
 
     async def _step(self, order: FleetOrder, step: StepOrder) -> Standing | None:
         """Have a step taken, once; None if the feature's worker does not come for it.
@@ -175,7 +163,8 @@ class FeatureFlow:
             return await self._running
         except ActivityError as error:
             if isinstance(error.cause, ApplicationError) and error.cause.type not in ANEW:
-                await self._tell(order, error.cause)
+                reason = "; ".join((error.cause.message, *filter(None, map(str, error.cause.details))))
+                await self._asked(order.queue, type(None), "tell_failure", order.slug, reason)  # nobody may be waiting
                 raise error.cause from error
             if isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START:
                 return None

@@ -5,6 +5,7 @@ The servers come from packages for trials; a team brings its own. All that was s
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
@@ -13,8 +14,8 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple
@@ -37,7 +38,6 @@ Told = Callable[[str], None]
 class TrialFleet(NamedTuple):
     """A fleet that runs: where to work with it, and what the commands there need in their environment."""
 
-    folder: str
     clone: str
     variables: str  # a file for the shell
     server: str
@@ -116,44 +116,36 @@ def run_trial(
             ("temporal", temporal_command(programs[0], folder, server)),
             ("s3", s3_command(programs[1], folder, s3, keys)),
         ):
-            stack.enter_context(_running(argv, folder, name, os.environ, folder, SERVER_ENDS_WITHIN_S))
-        _wait_for(lambda: _answers(server) and _takes_objects(variables), "the servers", folder, ended)
+            process = Detached(argv, str(folder), os.environ, str(folder / f"{name}.log"))
+            stack.callback(process.end, SERVER_ENDS_WITHIN_S)
+        _wait_for(
+            lambda: temporal_answers(f"127.0.0.1:{server}") and _takes_objects(variables), "the servers", folder, ended
+        )
         told("starting the workers")
         _clone(folder / "remote.git", folder / "you")
-        environment = {**os.environ, **variables}
-        pids = [stack.enter_context(_worker(folder, f"worker-{n + 1}", environment, ended)).pid for n in range(workers)]
+        processes = [_worker(folder / f"worker-{n + 1}", variables, stack, ended) for n in range(workers)]
         addresses = variables["PHASEGATE_FLEET__SERVER"], variables["PHASEGATE_STORAGE__ENDPOINT"]
-        ready(TrialFleet(str(folder), str(folder / "you"), str(folder / VARIABLES), *addresses, tuple(pids)))
+        pids = tuple(one.pid for one in processes)
+        ready(TrialFleet(str(folder / "you"), str(folder / VARIABLES), *addresses, pids))
         ended.wait()
         told("ending the workers and the servers")
 
 
-@contextmanager
-def _worker(folder: Path, name: str, environment: Mapping[str, str], ended: Event) -> Iterator[Detached]:
+def _worker(place: Path, variables: Mapping[str, str], stack: ExitStack, ended: Event) -> Detached:
     """A worker with a clone and a state directory of its own. Agents' sign-ins are the person's."""
-    _clone(folder / "remote.git", folder / name)
-    own = {**environment, "XDG_STATE_HOME": str(folder / f"{name}-state"), "PYTHONUNBUFFERED": "1"}
-    argv = (sys.executable, "-P", "-m", "phasegate", "worker")
-    with _running(argv, folder, name, own, folder / name, WORKER_ENDS_WITHIN_S) as process:
+    _clone(place.parent / "remote.git", place)
+    own = {"XDG_STATE_HOME": f"{place}-state", "PYTHONUNBUFFERED": "1"}
+    argv, log = (sys.executable, "-P", "-m", "phasegate", "worker"), Path(f"{place}.log")
+    process = Detached(argv, str(place), {**os.environ, **variables, **own}, str(log))
+    stack.callback(process.end, WORKER_ENDS_WITHIN_S)
 
-        def is_at_work() -> bool:
-            if process.exit_status() is not None:
-                raise EnvironmentUnavailable(f"{name} has ended", f"see {folder / name}.log")
-            return "at work for" in (folder / f"{name}.log").read_text(errors="replace")
+    def is_at_work() -> bool:
+        if process.exit_status() is not None:
+            raise EnvironmentUnavailable(f"{place.name} has ended", f"see {log}")
+        return "at work for" in log.read_text(errors="replace")
 
-        _wait_for(is_at_work, name, folder, ended)
-        yield process
-
-
-@contextmanager
-def _running(
-    argv: Sequence[str], folder: Path, name: str, environment: Mapping[str, str], cwd: Path, ends_within_s: float
-) -> Iterator[Detached]:
-    process = Detached(argv, str(cwd), environment, str(folder / f"{name}.log"))
-    try:
-        yield process
-    finally:
-        process.end(ends_within_s)
+    _wait_for(is_at_work, place.name, place.parent, ended)
+    return process
 
 
 def _wait_for(is_there: Callable[[], bool], what: str, folder: Path, ended: Event) -> None:
@@ -167,8 +159,18 @@ def _wait_for(is_there: Callable[[], bool], what: str, folder: Path, ended: Even
             )
 
 
-def _answers(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+def temporal_answers(address: str) -> bool:
+    """Whether a server can be worked with: it listens for a while before it answers."""
+    from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+    from temporalio.client import Client
+    from temporalio.service import RPCError
+
+    async def ask() -> None:
+        client = await Client.connect(address)
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+
+    with suppress(RuntimeError, RPCError):
+        asyncio.run(ask())
         return True
     return False
 

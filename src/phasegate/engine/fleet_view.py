@@ -49,10 +49,6 @@ def up_to_date(folder: Path, *, trails: bool = False) -> Path:
 
 def followed_trail(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[Fields]:
     """The entries of a job's trail as they come into the bucket, until the job has ended or `wait` says no."""
-    return map(read_entry, _lines(copy, job, wait))
-
-
-def _lines(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[bytes]:
     project = open_project(copy)
     bucket, chunks, lines = open_bucket(project.config.storage, os.environ, LONGEST_END_S), 0, 0
     with fleet_record(project, LONGEST_END_S) as record:
@@ -62,11 +58,11 @@ def _lines(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[bytes]:
                 chunks += 1
                 for line in data.splitlines():
                     lines += 1
-                    yield line
+                    yield read_entry(line)
             if row is None or row.ended or not wait():
                 break
         whole = bucket.get(trail_name(row.feature, job)) if row and record.seal(job) else None
-        yield from whole.data.splitlines()[lines:] if whole else ()
+        yield from map(read_entry, whole.data.splitlines()[lines:] if whole else ())
 
 
 @contextmanager

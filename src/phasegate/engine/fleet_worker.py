@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -304,22 +305,20 @@ def _needed(project: Project, feature: Feature, order: StepOrder) -> set[str]:
     return {agent_of(role) for role in roles if role}
 
 
-async def serve(root: Path, ended: asyncio.Event, ready: Callable[[str], None]) -> None:
-    """Work until `ended`; then end the steps that run, and leave."""
-    project = open_project(root)
+async def serve(root: Path, ready: Callable[[str], None]) -> None:
+    """Work until somebody says to end; then end the steps that run, and leave."""
+    project, ended = open_project(root), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
     client = await connect(project)
     worker, queue, at_once = FleetWorker(root, client), queue_of(project), project.config.fleet.features
     restrictions = SandboxRestrictions.default.with_passthrough_modules("phasegate", "msgspec")
     async with AsyncExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(at_once + 3 + len(worker.offers)))
+        listens = partial(Worker, client, activity_executor=threads)
         for name in sorted(worker.offers):
-            queue_of_agent = agent_queue(queue, name)
-            has_it = Worker(
-                client,
-                task_queue=queue_of_agent,
-                activities=[worker.adopt],
-                activity_executor=threads,
-                max_concurrent_activities=1,
+            has_it = listens(
+                task_queue=agent_queue(queue, name), activities=[worker.adopt], max_concurrent_activities=1
             )
             await stack.enter_async_context(has_it)
         one = FixedSizeSlotSupplier(1)
@@ -329,29 +328,23 @@ async def serve(root: Path, ended: asyncio.Event, ready: Callable[[str], None]) 
             local_activity_supplier=one,
             nexus_supplier=one,
         )
-        adopting = Worker(
-            client,
+        adopting = listens(
             task_queue=adopting_queue(queue),
             activities=[worker.adopt],
-            activity_executor=threads,
             max_concurrent_activity_task_polls=1,
             tuner=room,
         )
-        shared = Worker(
-            client,
+        shared = listens(
             task_queue=queue,
             workflows=[FeatureFlow],
             activities=[worker.look, worker.tell_failure],
-            activity_executor=threads,
             max_concurrent_activities=2,
             sticky_queue_schedule_to_start_timeout=STICKY,
             workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         )
-        own = Worker(
-            client,
+        own = listens(
             task_queue=worker.own_queue,
             activities=[worker.take_step],
-            activity_executor=threads,
             max_concurrent_activities=at_once,
             graceful_shutdown_timeout=LONGEST_END,
         )

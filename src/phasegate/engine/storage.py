@@ -22,7 +22,7 @@ from phasegate.engine.project import Project
 from phasegate.errors import ConfigError, EnvironmentUnavailable, PhasegateError, StateConflict, TryLater
 from phasegate.files.durable import make_folder, replace_file
 from phasegate.record.audit import AuditReport
-from phasegate.record.bucket import Bucket, BucketAddress, PatientBucket
+from phasegate.record.bucket import Bucket, BucketAddress, patiently
 from phasegate.record.bucket_record import BucketRecord
 from phasegate.record.copying import Copier
 from phasegate.record.location import CLONE, COPIES, Location, locate, main_tree, prepare_folder
@@ -32,7 +32,6 @@ from phasegate.record.remote_audit import verify_copy
 LOOK_EVERY_S = 1.0
 LONGEST_END_S = 5.0
 BUCKET_WITHIN_S = 600.0  # where the record itself is there
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _log = logging.getLogger("phasegate")
 
 
@@ -53,14 +52,14 @@ def address_of(storage: Storage) -> BucketAddress:
     return BucketAddress(storage.endpoint, named or storage.bucket, prefix, storage.region)
 
 
-def open_bucket(storage: Storage, environ: Mapping[str, str], within_s: float = 0.0) -> PatientBucket:
+def open_bucket(storage: Storage, environ: Mapping[str, str], within_s: float = 0.0) -> Bucket:
     """The bucket that the settings name, waited for so long. Keys come from variables, or from the usual chain."""
     address = address_of(storage)
     names = storage.access_key_env, storage.secret_key_env
     keys = [environ.get(name, "").strip() for name in names if name]
     if not all(keys):
         raise EnvironmentUnavailable(f"{' or '.join(map(str, names))} is not set", f"they hold the keys for {address}")
-    return PatientBucket(address, (keys[0], keys[1]) if keys else None, within_s=within_s)
+    return Bucket(address, (keys[0], keys[1]) if keys else None, within_s=within_s)
 
 
 def fleet_record(project: Project, within_s: float = BUCKET_WITHIN_S) -> BucketRecord:
@@ -101,28 +100,25 @@ def _copy_until(location: Location, storage: Storage, by: str, ending: Event) ->
         with _copier(location, open_bucket(storage, os.environ), by) as copier:
             while True:
                 is_last = ending.is_set()  # asked first: what was recorded before the end is copied then
-                if why_not := _copy_all(copier, ending.wait, ending.is_set):
-                    raise TryLater(why_not, "it goes with the next command, or: phasegate audit push")
+                _copy_all(copier, ending, ending.is_set)
                 if is_last:
                     return
                 ending.wait(LOOK_EVERY_S)
     except PhasegateError as error:
-        _log.warning("the record is not in the bucket yet: %s (%s)", error.message, error.hint)
+        later = "it goes with the next command, or: phasegate audit push"
+        hint = later if isinstance(error, TryLater) else error.hint
+        _log.warning("the record is not in the bucket yet: %s (%s)", error.message, hint)
 
 
-def _copy_all(copier: Copier, wait: Callable[[float], object], gives_up: Callable[[], bool]) -> str:
-    """Copy what is not in the bucket, and be patient where it is away; why not, where that was given up."""
-    pause_s = _FIRST_PAUSE_S
-    while True:
-        try:
-            while copier.copy_page():
-                pause_s = _FIRST_PAUSE_S
-            return ""
-        except TryLater as error:
-            if gives_up():
-                return error.message
-            wait(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+def _copy_all(copier: Copier, ending: Event, gives_up: Callable[[], bool]) -> None:
+    """Copy what is not in the bucket, and be patient where it is away."""
+
+    def pause(pause_s: float) -> bool:
+        ending.wait(pause_s)
+        return False  # it is tried once more at the end
+
+    while patiently(copier.copy_page, gives_up, pause):
+        pass
 
 
 @contextmanager
@@ -138,10 +134,13 @@ def push(folder: Path, wait_s: float) -> CopyReport:
     """Copy what is not in the bucket, being patient for so long."""
     location = locate(folder, os.environ)
     bucket = open_bucket(load(location.root, os.environ).config.storage, os.environ)
-    until_s = monotonic() + wait_s
+    until_s, why_not = monotonic() + wait_s, ""
     with _copier(location, bucket, "push") as copier:
         before = copier.waiting
-        why_not = _copy_all(copier, Event().wait, lambda: monotonic() > until_s)
+        try:
+            _copy_all(copier, Event(), lambda: monotonic() > until_s)
+        except TryLater as error:
+            why_not = error.message
         waiting = copier.waiting
     return CopyReport(str(bucket.address), before - waiting, waiting, why_not)
 

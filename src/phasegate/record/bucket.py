@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from phasegate.errors import EnvironmentUnavailable, Interrupted, TryLater
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 CALL_WITHIN_S, CONNECT_WITHIN_S = 20, 5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-P = ParamSpec("P")
 T = TypeVar("T")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
@@ -84,32 +83,36 @@ def _store_at(address: BucketAddress, keys: tuple[str, str] | None) -> S3Store:
 
 
 class Bucket:
-    """A bucket. Threads may share it."""
+    """A bucket, which is waited for so long when it is away. Threads may share it."""
 
-    def __init__(self, address: BucketAddress, keys: tuple[str, str] | None) -> None:
-        self.address = address
+    def __init__(self, address: BucketAddress, keys: tuple[str, str] | None, within_s: float = 0.0) -> None:
+        self.address, self._within_s = address, within_s
         self._store = _store_at(address, keys)
 
     def get(self, path: str) -> StoredObject | None:
         """An object; None if there is none."""
         import obstore
 
+        def ask() -> StoredObject:
+            result = obstore.get(self._store, path)
+            meta = result.meta
+            return StoredObject(bytes(result.bytes()), meta["e_tag"] or "", meta["last_modified"].timestamp())
+
         try:
-            with self._explained():
-                result = obstore.get(self._store, path)
-                meta = result.meta
-                return StoredObject(bytes(result.bytes()), meta["e_tag"] or "", meta["last_modified"].timestamp())
+            return self._answer(ask)
         except FileNotFoundError:
             return None
 
-    def create(self, path: str, data: bytes) -> bool:
-        """Make an object; False if there is one of that name, which may be ours: an answer can get lost."""
+    def create(self, path: str, data: bytes, *, once: bool = False) -> bool:
+        """Make an object; False if there is one of that name, which may be ours: an answer can get lost.
+
+        `once`: do not wait for a bucket that is away.
+        """
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
         try:
-            with self._explained():
-                obstore.put(self._store, path, data, mode="create", use_multipart=False)
+            self._answer(lambda: obstore.put(self._store, path, data, mode="create", use_multipart=False), once=once)
         except AlreadyExistsError:
             return False
         return True
@@ -120,8 +123,7 @@ class Bucket:
         from obstore.exceptions import PreconditionError
 
         try:
-            with self._explained():
-                obstore.put(self._store, path, data, mode={"e_tag": tag}, use_multipart=False)
+            self._answer(lambda: obstore.put(self._store, path, data, mode={"e_tag": tag}, use_multipart=False))
         except (PreconditionError, FileNotFoundError):
             return False
         return True
@@ -130,17 +132,27 @@ class Bucket:
         """The paths below a folder, sorted, those behind one of them."""
         import obstore
 
-        with self._explained():
+        def ask() -> list[str]:
             pages = obstore.list(self._store, f"{folder}/", offset=after or None)
             return sorted(about["path"] for page in pages for about in page)
+
+        return self._answer(ask)
 
     def folders(self, folder: str) -> list[str]:
         """The names of the folders in a folder."""
         import obstore
 
-        with self._explained():
-            found = obstore.list_with_delimiter(self._store, f"{folder}/")["common_prefixes"]
-            return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+        found = self._answer(lambda: obstore.list_with_delimiter(self._store, f"{folder}/"))["common_prefixes"]
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+
+    def _answer(self, ask: Callable[[], T], *, once: bool = False) -> T:
+        until_s = monotonic() + self._within_s
+
+        def asked() -> T:
+            with self._explained():
+                return ask()
+
+        return patiently(asked, lambda: once or monotonic() >= until_s, Event().wait)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -167,41 +179,18 @@ class Bucket:
         return TryLater(f"{self.address} does not answer: {said}", "it is tried again; or see: phasegate audit push")
 
 
-class PatientBucket(Bucket):
-    """A bucket that is waited for when it is away, up to a limit or until `stop`. A call is repeated as it was."""
-
-    def __init__(
-        self, address: BucketAddress, keys: tuple[str, str] | None, stop: Event | None = None, within_s: float = 600.0
-    ) -> None:
-        super().__init__(address, keys)
-        self._stop, self._within_s = stop or Event(), within_s
-
-    def get(self, path: str) -> StoredObject | None:
-        return self._patiently(super().get, path)
-
-    def create(self, path: str, data: bytes) -> bool:
-        return self._patiently(super().create, path, data)
-
-    def replace(self, path: str, data: bytes, tag: str) -> bool:
-        return self._patiently(super().replace, path, data, tag)
-
-    def names(self, folder: str, after: str = "") -> list[str]:
-        return self._patiently(super().names, folder, after)
-
-    def folders(self, folder: str) -> list[str]:
-        return self._patiently(super().folders, folder)
-
-    def _patiently(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        until_s, pause_s = monotonic() + self._within_s, _FIRST_PAUSE_S
-        while True:
-            try:
-                return call(*arguments, **named)
-            except TryLater:
-                if monotonic() + pause_s > until_s:
-                    raise
-            if self._stop.wait(pause_s):
-                raise Interrupted
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+def patiently(call: Callable[[], T], gives_up: Callable[[], bool], wait: Callable[[float], bool]) -> T:
+    """Ask again what is away, less and less often, with the same call. `wait` says whether somebody wants an end."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return call()
+        except TryLater:
+            if gives_up():
+                raise
+        if wait(pause_s):
+            raise Interrupted
+        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
 
 def put_grown(bucket: Bucket, path: str, data: bytes) -> bool:

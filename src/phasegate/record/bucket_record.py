@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from threading import RLock
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -36,7 +36,6 @@ from phasegate.record.schema import SCHEMA, connect, create_store
 from phasegate.record.store import REPOSITORY, set_row
 from phasegate.rules.artifact_path import require_slug
 from phasegate.rules.chain import Head, encode, origin
-from phasegate.typed import read_json
 
 JOURNAL, HEADS = "journal", "heads"
 OTHERS_EVERY_S, ALL_EVERY_S = 2.0, 60.0
@@ -46,7 +45,7 @@ _COPY = "bucket"  # the id of a store that is a copy
 _END, _HEADED, _HEADS = "end ", "headed ", "heads"  # in `meta`: how far each log was read, and what heads say of it
 _OF_NO_FEATURE = "-"  # as a folder; no slug is spelt so
 _CHAIN = "phasegate feature journal 1"
-T = TypeVar("T")
+JournalEnds = dict[str, tuple[int, str]]  # where each journal ended: how many pages, and the hash of the last
 
 
 class JournalStep(msgspec.Struct, frozen=True):
@@ -68,23 +67,6 @@ def heads_log(bucket: Bucket) -> NumberedLog:
 
 def feature_of(folder: str) -> str:
     return REPOSITORY if folder == _OF_NO_FEATURE else folder
-
-
-def read_step(kept: KeptPage) -> JournalStep:
-    """The step that a page of a journal is."""
-    return _read(kept, JournalStep)
-
-
-def read_heads(kept: KeptPage) -> dict[str, tuple[int, str]]:
-    """Where each journal ended: how many pages, and the hash of the last."""
-    return _read(kept, dict[str, tuple[int, str]])
-
-
-def _read(kept: KeptPage, type_: type[T]) -> T:
-    try:
-        return read_json(bytes(kept.page.body), type_)
-    except msgspec.MsgspecError as error:
-        raise ForeignHistory(f"page {kept.page.n} was not written by Phasegate: {error}") from error
 
 
 class _Due:
@@ -243,7 +225,7 @@ class BucketRecord(Reader):
         return moved
 
     def _take_heads(self, kept: KeptPage) -> set[str]:
-        found = read_heads(kept)
+        found = kept.read(JournalEnds)
         with self._changing():
             for name, (number, digest) in found.items():
                 self._note(_HEADED + name, number, digest)
@@ -266,7 +248,7 @@ class BucketRecord(Reader):
     def _note(self, name: str, number: int, digest: str) -> None:
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, f"{number} {digest}"))
 
-    def _ends(self, prefix: str) -> dict[str, tuple[int, str]]:
+    def _ends(self, prefix: str) -> JournalEnds:
         rows = self._connection.execute(
             "SELECT name, value FROM meta WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
         )
@@ -297,7 +279,7 @@ class BucketRecord(Reader):
                     self._insert(feature, kept)
 
     def _insert(self, feature: str, kept: KeptPage) -> None:
-        step, seq = read_step(kept), self._seq(feature)
+        step, seq = kept.read(JournalStep), self._seq(feature)
         if step.first != seq + 1:
             raise ForeignHistory(f"the journal of {feature} in {self._bucket.address} lacks event {seq + 1}")
         (position,) = self._connection.execute("SELECT coalesce(max(position), 0) FROM event").fetchone()

@@ -101,7 +101,7 @@ class BucketTrails(Trails):
             end = at.end if at.end > at.begin else _chunk_end(trail.lines, at.begin)
             self._live[job] = at._replace(end=end)
             data = b"".join(trail.lines[at.begin : end])
-            Bucket.create(self._bucket, chunk_name(job, at.number), data)  # once: who waits here is late for others
+            self._bucket.create(chunk_name(job, at.number), data, once=True)  # who waits here is late for others
             self._live[job] = LiveChunk(at.number + 1, end, end)
 
     def open_again(self, seal: Seal) -> OpenTrail:

@@ -83,10 +83,7 @@ def chain_log(bucket: Bucket, store_id: str) -> NumberedLog:
 
 def read_entries(kept: KeptPage) -> CopiedEntries:
     """What a page of a chain holds."""
-    try:
-        found = read_json(bytes(kept.page.body), CopiedEntries)
-    except msgspec.MsgspecError as error:
-        raise StateConflict(f"page {kept.page.n} of the chain was not written by Phasegate: {error}") from error
+    found = kept.read(CopiedEntries)
     if not found.entries:
         raise StateConflict(f"page {kept.page.n} of the chain is empty")
     return found

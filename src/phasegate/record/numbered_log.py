@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ from phasegate.errors import ForeignHistory, StateConflict
 from phasegate.record.bucket import Bucket
 from phasegate.rules.chain import Head
 from phasegate.typed import read_json
+
+T = TypeVar("T")
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -32,6 +34,13 @@ class KeptPage(NamedTuple):
 
     page: Page
     head: Head
+
+    def read(self, type_: type[T]) -> T:
+        """What it holds."""
+        try:
+            return read_json(bytes(self.page.body), type_)
+        except msgspec.MsgspecError as error:
+            raise ForeignHistory(f"page {self.page.n} was not written by Phasegate: {error}") from error
 
 
 class NumberedLog:

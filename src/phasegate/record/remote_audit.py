@@ -13,7 +13,7 @@ from hashlib import sha256
 from phasegate.errors import StateConflict
 from phasegate.record.audit import AuditReport, Findings, check_sealed
 from phasegate.record.bucket import Bucket
-from phasegate.record.bucket_record import JOURNAL, feature_of, heads_log, journal_log, read_heads, read_step
+from phasegate.record.bucket_record import JOURNAL, JournalEnds, JournalStep, feature_of, heads_log, journal_log
 from phasegate.record.copying import CHAIN, PAPERS, chain_log, read_entries, trail_name
 from phasegate.record.git_anchor import read_anchor
 from phasegate.record.heads import Heads
@@ -124,7 +124,7 @@ def check_journals(bucket: Bucket, findings: Findings) -> tuple[int, int]:
         hashes[feature], seq = [log.start.hash], 0
         try:
             for kept in log.pages():
-                step = read_step(kept)
+                step = kept.read(JournalStep)
                 if step.first != seq + 1:
                     raise StateConflict(f"event {step.first} follows event {seq}")
                 rows = [row_of(feature, kind, payload.encode()) for kind, payload in step.events]
@@ -144,7 +144,7 @@ def _check_heads(bucket: Bucket, hashes: Mapping[str, list[str]], findings: Find
     """Every journal passes through every head that was put down for it."""
     try:
         for kept in heads_log(bucket).pages():
-            for feature, (page, digest) in read_heads(kept).items():
+            for feature, (page, digest) in kept.read(JournalEnds).items():
                 known = hashes.get(feature, ())
                 if page >= len(known) or known[page] != digest:
                     findings.add(f"journal {feature} page {page}", f"is not the one that head {kept.page.n} names")

@@ -65,7 +65,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sync": ("sync", "sync", "Look once at the pull requests: remarks, approvals, merges."),
     "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
     "trace": ("trace", "trace", "Show each requirement with its packages, commits and tests."),
-    "worker": ("worker", "worker", "Carry out features of a fleet in this clone."),
+    "worker": ("fleet", "worker", "Carry out features of a fleet in this clone."),
     "worktree": ("worktree", "worktree", "List the work packages that are ready, and their worktrees."),
 }
 

@@ -1,4 +1,4 @@
-"""`phasegate fleet up|doctor|resume`."""
+"""`phasegate fleet up|doctor|resume`, and `phasegate worker`."""
 
 from __future__ import annotations
 
@@ -97,3 +97,20 @@ def resume(as_json: bool) -> int:
     lines = [f"{one.feature}: {one.outcome}" for one in found]
     show({"features": found}, "\n".join(map(printable, lines)) or "no feature is open", as_json)
     return 0
+
+
+@click.command()
+def worker() -> None:
+    """Take steps of features that were given to the fleet, in this clone, until Ctrl-C.
+
+    It needs [storage] and [fleet] in phasegate.toml, a remote, and: pip install 'phasegate[fleet]'. Told to
+    end, it ends its agents and saves what they left; started again, it goes on. If it is away for long, other workers
+    take its features over.
+
+    \b
+    Example:
+      phasegate worker
+    """
+    from phasegate.engine.fleet import work  # Temporal is loaded by this command alone
+
+    work(current_folder(), lambda queue: say(f"at work for: {queue}"))

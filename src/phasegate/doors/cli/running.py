@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,7 +25,7 @@ from phasegate.engine.dispatch import Stopped
 from phasegate.engine.driver import Wishes, drive
 from phasegate.engine.feature_journal import naming, read_feature
 from phasegate.engine.feature_view import standing_view
-from phasegate.engine.fleet import FleetWishes, run_on_fleet
+from phasegate.engine.fleet import run_on_fleet
 from phasegate.engine.project import Project, Store, open_project, opened_store
 from phasegate.engine.surroundings import place_around
 from phasegate.engine.watching import Follower, following
@@ -32,6 +33,9 @@ from phasegate.errors import ConfigError, PhasegateError
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
 from phasegate.rules.telling import standing_lines
+
+if TYPE_CHECKING:
+    from phasegate.engine.fleet_client import FleetRun
 
 _agent_option = click.option(
     "--agent",
@@ -117,7 +121,10 @@ def run(
     if fleet:
         if step:
             raise ConfigError("--fleet does not stop at each gate", "leave out --step")
-        return _run_on_fleet(project, type_, description, feature, FleetWishes(agent, merge, not detach), as_json)
+        wishes = Wishes(merge=merge, agent=agent, by=project.ordered_at("cli"))
+        with waiting("the fleet is at work"):
+            ran = run_on_fleet(project, type_, description, feature, wishes, wait=not detach)
+        return _show_fleet_run(ran, as_json)
     with opened_store(project) as store:
         slug = _chosen(project, store, type_, description, feature, agent)
         wishes = Wishes(step, merge, agent, project.ordered_at("cli"))
@@ -126,16 +133,7 @@ def run(
     return _let_go(start_detached(project, slug, wishes), as_json)
 
 
-def _run_on_fleet(
-    project: Project,
-    type_: str | None,
-    description: str,
-    feature: str | None,
-    wishes: FleetWishes,
-    as_json: bool,
-) -> int:
-    with waiting("the fleet is at work"):
-        ran = run_on_fleet(project, type_, description, feature, wishes, project.ordered_at("cli"))
+def _show_fleet_run(ran: FleetRun, as_json: bool) -> int:
     branch = "" if ran.stage == Stage.COMPLETED else f"\n  its branch: feat/{ran.feature}"
     show(ran, f"{ran.feature}: {ran.stage or 'given to the fleet'}{branch}", as_json)
     return 1 if ran.stage in (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED) else 0
