@@ -12,6 +12,7 @@ import pytest
 
 from phasegate.rules.harnesses import KNOWN
 from phasegate.rules.workflow import WORKFLOWS
+from support.entry import Done, phasegate
 from support.git_project import make_repository
 
 HOOKS = {row.kind: row.hooks for row in KNOWN.values() if row.hooks}
@@ -25,9 +26,8 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "repo"
 
 
-def hook(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "phasegate", "hook", *arguments]
-    return subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=60)
+def hook(repository: Path, *arguments: str) -> Done:
+    return phasegate("hook", *arguments, cwd=repository)
 
 
 @pytest.mark.demand("N13.a")
@@ -77,7 +77,7 @@ def test_broken_settings_are_refused_with_their_place_and_left_alone(repository:
     path.write_text('{\n  // theirs\n  "a": 1\n}\n')
     for verb in ("install", "remove"):
         done = hook(repository, verb, "gemini")
-        assert done.returncode == 2
+        assert done.code == 2
         assert ".gemini/settings.json:2:3" in done.stderr
         assert "phasegate next --as message" in done.stderr
     assert path.read_text() == '{\n  // theirs\n  "a": 1\n}\n'
@@ -87,27 +87,27 @@ def test_a_link_in_place_of_the_settings_is_not_followed(repository: Path, tmp_p
     (tmp_path / "outside.json").write_text("{}")
     (repository / ".claude").mkdir()
     (repository / ".claude/settings.json").symlink_to(tmp_path / "outside.json")
-    assert hook(repository, "install", "claude").returncode == 2
+    assert hook(repository, "install", "claude").code == 2
     assert (tmp_path / "outside.json").read_text() == "{}"
     (tmp_path / "elsewhere").mkdir()
     (repository / ".qwen").symlink_to(tmp_path / "elsewhere")
-    assert hook(repository, "install", "qwen").returncode == 3
+    assert hook(repository, "install", "qwen").code == 3
     assert [*(tmp_path / "elsewhere").iterdir()] == []
 
 
 @pytest.mark.parametrize("agent", ["opencode", "scripted"])
 def test_a_program_without_hooks_is_named_as_such(agent: str, repository: Path) -> None:
     done = hook(repository, "install", agent)
-    assert (done.returncode, "has no hooks" in done.stderr, "phasegate next" in done.stderr) == (2, True, True)
+    assert (done.code, "has no hooks" in done.stderr, "phasegate next" in done.stderr) == (2, True, True)
 
 
 def test_an_agent_is_known_by_its_name_in_the_configuration(repository: Path) -> None:
     (repository / "phasegate.toml").write_text('[agents.sonnet]\nharness = "claude_code"\n')
     assert ".claude/settings.json" in hook(repository, "install", "sonnet").stdout
     done = hook(repository, "install", "sonet")
-    assert (done.returncode, "there is no agent sonet" in done.stderr) == (2, True)
+    assert (done.code, "there is no agent sonet" in done.stderr) == (2, True)
 
 
 def test_outside_of_a_repository_there_is_nothing_to_install_into(tmp_path: Path) -> None:
-    assert hook(tmp_path, "install", "claude").returncode == 2
+    assert hook(tmp_path, "install", "claude").code == 2
     assert [*tmp_path.iterdir()] == []

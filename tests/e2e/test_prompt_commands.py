@@ -13,12 +13,13 @@ import pytest
 from phasegate import UnifiedPrompt, load_system_template
 from phasegate.prompts.templates import SHIPPED_FOLDER
 from phasegate.rules.template import AgentPhase
+from support import entry
 from support.prompt_schemas import SYSTEM_TEMPLATE_METADATA, UNIFIED_PROMPT
 
 
 def phasegate(*arguments: str, cwd: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "phasegate", *arguments]
-    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, timeout=60)
+    done = entry.phasegate(*arguments, cwd=cwd, stdin=stdin)
+    return subprocess.CompletedProcess(arguments, done.code, done.stdout.encode(), done.stderr.encode())
 
 
 def show(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from support.entry import Done, phasegate
 
 SECRET = "canary-6f1d"
 
@@ -23,9 +24,8 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def show(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "phasegate", "prompt", "show", "--phase", "review", "--agent", "codex"]
-    return subprocess.run([*command, *arguments, "Look"], cwd=root, capture_output=True, text=True, timeout=60)
+def show(root: Path, *arguments: str) -> Done:
+    return phasegate("prompt", "show", "--phase", "review", "--agent", "codex", *arguments, "Look", cwd=root)
 
 
 @pytest.mark.demand("P2.a")
@@ -38,7 +38,7 @@ def test_a_named_file_that_is_a_link_out_of_the_repository_is_refused(
     (project / "link.md").symlink_to(target)
     assert (project / "link.md").read_text() == SECRET, "a careless reader gets it"
     shown = show(project, option, "link.md", *budget)
-    assert shown.returncode == 2
+    assert shown.code == 2
     assert "link.md leads out of the repository" in shown.stderr
     assert SECRET not in shown.stdout + shown.stderr
     (project / "inside.md").symlink_to("notes.md")
@@ -52,7 +52,7 @@ def test_a_description_of_the_project_that_leads_out_of_it_is_refused(project: P
     (project / link).symlink_to(project.parent / "outside" / ("project.md" if link.endswith(".md") else ""))
     assert (project / "agentd/project.md").read_text() == SECRET, "a careless reader gets it"
     shown = show(project)
-    assert shown.returncode == 2
+    assert shown.code == 2
     assert "leads out of the repository" in shown.stderr
     assert SECRET not in shown.stdout + shown.stderr
     (project / link).unlink()

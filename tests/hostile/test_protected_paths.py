@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from support.dispatch_project import SLUG, approves, implements, make_project, package, turn, writes
+from support.entry import Done, phasegate
 from support.git_project import git
 from support.quick_dispatch import whole_run
 
@@ -71,17 +70,16 @@ def test_a_run_that_merges_by_itself_stops_before_what_steers_it(tmp_path: Path,
     agent.write_text(story.replace("git add bye.py", f"grep -q opened {path} || echo '# opened' >> {path}; git add ."))
     before = git(repo, "rev-parse", "main")
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "phasegate", *arguments]
-        return subprocess.run(argv, cwd=repo, capture_output=True, text=True, timeout=300)
+    def run(*arguments: str) -> Done:
+        return phasegate(*arguments, cwd=repo)
 
     done = run("run", "quick", "Say bye", "--merge")
     if is_protected:
-        assert done.returncode == 1, done
+        assert done.code == 1, done
         assert "it is protected" in done.stderr, done.stderr
         assert git(repo, "rev-parse", "main") == before
         assert "+# opened" in run("scope", "allow", "WP01", path, "--reason", "read and wanted").stdout
-        assert run("resolve", "It is as I want it").returncode == 0
+        assert run("resolve", "It is as I want it").code == 0
         done = run("run", "--merge")
-    assert done.returncode == 0, done
+    assert done.code == 0, done
     assert "# opened" in git(repo, "show", f"main:{path}")

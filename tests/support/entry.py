@@ -27,17 +27,17 @@ class Done(NamedTuple):
         return json.loads(self.stdout)
 
 
-def phasegate(*arguments: str, cwd: Path) -> Done:
+def phasegate(*arguments: str, cwd: Path, stdin: bytes = b"") -> Done:
     """What `phasegate ARGUMENTS` writes in this folder, to the byte, and its exit code."""
     raw, raw_err = io.BytesIO(), io.BytesIO()
     out, err = (io.TextIOWrapper(stream, encoding="utf-8", newline="") for stream in (raw, raw_err))
     argv = mock.patch.object(sys, "argv", ["phasegate", *arguments])
-    nothing = mock.patch.object(sys, "stdin", io.StringIO())
+    given = mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
     # Where another test loaded Temporal's client, the entry would leave this process at once.
     stays = mock.patch.object(os, "_exit") if "temporalio" in sys.modules else contextlib.nullcontext()
     lives_on = mock.patch.object(gc, "freeze")  # a quick answer leaves the collector off, since its process ends
     said, told = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
-    with argv, nothing, stays, lives_on, said, told, contextlib.chdir(cwd):
+    with argv, given, stays, lives_on, said, told, contextlib.chdir(cwd):
         code = main()
     gc.enable()
     out.flush()
