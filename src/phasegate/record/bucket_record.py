@@ -43,6 +43,7 @@ _PART_OF_TIME = 20  # of all time, at most this part goes into looking at the jo
 _AT_ONCE = 16  # journals that are read
 _COPY = "bucket"  # the id of a store that is a copy
 _END, _HEADED, _HEADS = "end ", "headed ", "heads"  # in `meta`: how far each log was read, and what heads say of it
+_AT_REST = ("gate-passed", "blocked", "completed", "cancelled")  # stages of a feature
 _OF_NO_FEATURE = "-"  # as a folder; no slug is spelt so
 _CHAIN = "phasegate feature journal 1"
 JournalEnds = dict[str, tuple[int, str]]  # where each journal ended: how many pages, and the hash of the last
@@ -139,8 +140,7 @@ class BucketRecord(Reader):
         """Put down where the journals that moved end now, so that one that is cut off or written anew can be found."""
         with self._mutex:
             self._follow_heads()
-            headed = self._ends(_HEADED)
-            moved = {name: (*end,) for name, end in self._ends(_END).items() if end[0] > headed.get(name, (0, ""))[0]}
+            moved = self._moved()
             by = self._new_id()
             while moved:
                 kept = heads_log(self._bucket).append(self._head_end(), by, msgspec.json.encode(moved))
@@ -170,17 +170,25 @@ class BucketRecord(Reader):
 
     def follow_all(self) -> None:
         """Take in what is new in every journal, whether or not a head tells of it."""
+        self._follow_those(lambda _: True)
+
+    def _follow_those(self, wanted: Callable[[str], bool]) -> None:
         with self._mutex:
             began = monotonic()
             self._due.others_s = self._due.all_s = began + ALL_EVERY_S  # first: following asks again
             self._follow_heads()
-            self._follow_each(map(feature_of, self._bucket.folders(JOURNAL)))
+            self._follow_each(filter(wanted, map(feature_of, self._bucket.folders(JOURNAL))))
             self._due.others_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
+
+    def _is_under_way(self, feature: str) -> bool:
+        """Whether a worker may be at it. Else it moves by an order, and then a head tells of it."""
+        row = self._connection.execute("SELECT stage FROM workflow WHERE feature = ?", (feature,)).fetchone()
+        return row is None or row[0] not in _AT_REST
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         with self._mutex:
             if (began := monotonic()) >= self._due.all_s:
-                self.follow_all()
+                self._follow_those(self._is_under_way)
             elif began >= self._due.others_s:
                 self._due.others_s = began + OTHERS_EVERY_S
                 self._follow_each(self._follow_heads())
@@ -253,6 +261,17 @@ class BucketRecord(Reader):
             "SELECT name, value FROM meta WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
         )
         return {name.removeprefix(prefix): _number_and_hash(value) for name, value in rows}
+
+    def _moved(self) -> dict[str, tuple[int, str]]:
+        """Where the journals end that no head tells of yet."""
+        rows = self._connection.execute(
+            "SELECT substr(e.name, ?), e.value, h.value FROM meta e"
+            " LEFT JOIN meta h ON h.name = ? || substr(e.name, ?)"
+            " WHERE e.name >= ? AND e.name < ? AND e.value IS NOT h.value",
+            (len(_END) + 1, _HEADED, len(_END) + 1, _END, _END + "\U0010ffff"),
+        )
+        found = ((name, _number_and_hash(end), _number_and_hash(headed or "0 ")) for name, end, headed in rows)
+        return {name: end for name, end, headed in found if end[0] > headed[0]}
 
     def _seq(self, feature: str) -> int:
         query = "SELECT coalesce(max(seq), 0) FROM event WHERE feature = ?"
