@@ -94,7 +94,7 @@ def test_a_feature_is_published_corrected_after_remarks_approved_and_merged(
     done = made.call("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
     pull = forge.pulls[1]
-    assert [one.state for one in forge.pulls.values()] == ["merged"]
+    assert [one.state for one in [*forge.pulls.values()]] == ["merged"]
     assert re.search(r"\| FR-BYE-001 \| WP01[^|]* \| [0-9a-f]{12}[^|]* \| test_bye.py", pull.body), pull.body
     merged = git(forge.bare, "show", "main:bye.py")
     assert "# politely" in merged
@@ -159,7 +159,7 @@ def test_sync_looks_once_and_starts_no_agent(made: FeatureProject, forge: FakeFo
     assert len(made.jobs()) == jobs, "an agent was started"
     forge.people = approve_all(forge)
     assert made.call("run").code == 0
-    assert {one.state for one in forge.pulls.values()} == {"merged"}
+    assert {one.state for one in [*forge.pulls.values()]} == {"merged"}
     assert "# politely" in git(forge.bare, "show", "main:bye.py")
 
 
@@ -184,7 +184,7 @@ def test_what_people_do_to_the_pull_request_stops_for_a_person_and_can_be_resolv
         assert made.call("resolve", "put back").code == 0
     forge.people = [lambda: forge.approve(2)]
     assert made.call("run").code == 0
-    assert [one.state for one in forge.pulls.values()] == ["closed", "merged"]
+    assert [one.state for one in [*forge.pulls.values()]] == ["closed", "merged"]
 
 
 def _meddle(forge: FakeForge, what: str) -> None:
@@ -221,7 +221,7 @@ def test_outages_limits_and_lost_answers_open_no_second_pull_request_and_merge_o
     forge.people = [lambda: forge.approve(1)]
     done = made.call("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
-    assert [one.state for one in forge.pulls.values()] == ["merged"]
+    assert [one.state for one in [*forge.pulls.values()]] == ["merged"]
     assert forge.lose_answers == []
     assert left == {"GET": [], "PUT": []}
     assert git(forge.bare, "log", "--first-parent", "--merges", "--format=%H", "main").split() == [
@@ -249,7 +249,7 @@ def test_a_forge_that_is_slow_once_is_asked_again(
     done = made.call("run", "quick", DESCRIPTION)
     over.set()
     assert (done.code, slow) == (0, []), done
-    assert [one.state for one in forge.pulls.values()] == ["merged"]
+    assert [one.state for one in [*forge.pulls.values()]] == ["merged"]
 
 
 @pytest.mark.demand("X7.c")
@@ -264,7 +264,7 @@ def test_a_pull_request_that_was_closed_and_reopened_goes_on_as_the_same_one(
     assert made.call("resolve", "it was a mistake").code == 0
     forge.people = [lambda: forge.approve(1)]
     assert made.call("run").code == 0
-    assert [one.state for one in forge.pulls.values()] == ["merged"]
+    assert [one.state for one in [*forge.pulls.values()]] == ["merged"]
 
 
 @pytest.mark.demand("X7.c", "X7.j")
@@ -280,7 +280,7 @@ def test_what_comes_to_the_base_at_the_forge_is_tested_before_the_merge(made: Fe
     assert done.code == 0, done.stderr
     (sent,) = [event for event in made.happened() if isinstance(event, SentBack)]
     assert "bye.py must say it politely" in sent.findings
-    assert [one.state for one in forge.pulls.values()] == ["merged"]
+    assert [one.state for one in [*forge.pulls.values()]] == ["merged"]
     assert "# politely" in git(forge.bare, "show", "main:bye.py")
     assert "test_polite.py" in git(forge.bare, "ls-tree", "--name-only", "main").split()
 
@@ -307,7 +307,7 @@ def _commit_to_base(forge: FakeForge, path: str, text: str) -> None:
 
 def approve_all(forge: FakeForge) -> list[Callable[[], object]]:
     """People who approve whatever is open, as often as somebody looks."""
-    return [lambda: [forge.approve(one.number) for one in forge.pulls.values() if one.state == "open"]] * 1000
+    return [lambda: [forge.approve(one.number) for one in [*forge.pulls.values()] if one.state == "open"]] * 1000
 
 
 @pytest.mark.demand("X7.i")
@@ -319,7 +319,7 @@ def test_each_package_is_a_pull_request_onto_the_feature_and_the_feature_one_ont
 
     def look() -> None:
         """People say what they want of the first package, and approve the rest."""
-        for pull in [one for one in forge.pulls.values() if one.state == "open"]:
+        for pull in [one for one in [*forge.pulls.values()] if one.state == "open"]:
             name = pull.branch.removeprefix(f"{BRANCH}-")
             if name == "WP01" and not pull.comments:
                 seen.add(f"{name} {made.packages()[name].state}")
@@ -331,7 +331,7 @@ def test_each_package_is_a_pull_request_onto_the_feature_and_the_feature_one_ont
     forge.people = [look] * 1000
     done = made.call("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
-    pulls = {one.branch: one for one in forge.pulls.values()}
+    pulls = {one.branch: one for one in [*forge.pulls.values()]}
     assert {name: (one.base, one.state) for name, one in pulls.items()} == {
         f"{BRANCH}-WP01": (BRANCH, "merged"),
         f"{BRANCH}-WP02": (BRANCH, "merged"),
@@ -390,7 +390,7 @@ def test_a_closed_pull_request_of_a_package_stops_it_and_goes_on_where_it_was(
     assert made.call("resolve", "publish it anew").code == 0
     done = made.call("run")
     assert done.code == 0, done.stderr
-    assert [one.state for one in forge.pulls.values()] == ["closed", *["merged"] * 3]
+    assert [one.state for one in [*forge.pulls.values()]] == ["closed", *["merged"] * 3]
     assert [job.phase for job in made.jobs()].count("implement") == jobs.count("implement"), "nothing was done anew"
 
 
@@ -414,7 +414,7 @@ def test_a_branch_that_a_person_deletes_at_the_forge_stops_the_work_and_is_pushe
     assert made.call("resolve", "push it anew").code == 0
     done = made.call("run")
     assert done.code == 0, done.stderr
-    assert [one.state for one in forge.pulls.values()] == states
+    assert [one.state for one in [*forge.pulls.values()]] == states
     assert made.audit_problems() == []
 
 
@@ -445,7 +445,7 @@ def test_a_token_that_does_not_do_is_told_and_its_value_gets_nowhere(
     watching = True
     done = made.call("run")
     watching = False
-    assert (done.code, {one.state for one in forge.pulls.values()}) == (0, {"merged"}), done
+    assert (done.code, {one.state for one in [*forge.pulls.values()]}) == (0, {"merged"}), done
     assert len(forge.pulls) == (3 if per == "package" else 1)
     assert TOKEN not in done.stdout + done.stderr
     # The control: git is told the token by its environment, so the processes that were started are seen.
@@ -506,7 +506,7 @@ def test_a_run_killed_after_each_thing_that_it_did_at_the_forge_does_none_of_the
         assert codes[-1] in (0, -9), codes
     # Publishing twice, statuses of two heads, an answer, the merge: each was followed by a kill.
     assert len(killed) == len(codes) - 1 >= 6, killed
-    assert [one.state for one in forge.pulls.values()] == ["merged"]
+    assert [one.state for one in [*forge.pulls.values()]] == ["merged"]
     assert len([one for one in forge.pulls[1].comments if "Done in" in one.text]) == 1
     assert len(git(forge.bare, "log", "--first-parent", "--merges", "--format=%H", "main").split()) == 1
     assert made.audit_problems() == []

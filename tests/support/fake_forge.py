@@ -146,7 +146,7 @@ class FakeForge:
     # --- what the APIs share
 
     def create(self, branch: str, base: str, title: str, body: str, draft: bool) -> FakePull | None:
-        if any(one.branch == branch and one.base == base and one.state == "open" for one in self.pulls.values()):
+        if any(one.branch == branch and one.base == base and one.state == "open" for one in [*self.pulls.values()]):
             return None
         number = len(self.pulls) + 1
         self.pulls[number] = FakePull(number, branch, base, title, body, draft)
@@ -180,7 +180,7 @@ def _github(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
         if method == "GET":
             owner, _, branch = query.get("head", "").partition(":")
             assert owner == REPOSITORY.split("/", maxsplit=1)[0]
-            some = [one for one in forge.pulls.values() if one.branch == branch and one.base == query.get("base")]
+            some = [one for one in [*forge.pulls.values()] if one.branch == branch and one.base == query.get("base")]
             return 200, [_github_pull(forge, one) for one in some]
         made = forge.create(
             str(body["head"]), str(body["base"]), str(body["title"]), str(body["body"]), bool(body["draft"])
@@ -309,7 +309,7 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
     path = unquote(path).removeprefix(f"/api/v4/projects/{REPOSITORY}")
     if path == "/merge_requests":
         if method == "GET":
-            some = [one for one in forge.pulls.values() if one.branch == query["source_branch"]]
+            some = [one for one in [*forge.pulls.values()] if one.branch == query["source_branch"]]
             return 200, [_gitlab_merge(forge, one) for one in some if one.base == query["target_branch"]]
         title = str(body["title"])
         made = forge.create(
@@ -439,7 +439,7 @@ def _gitea(forge: FakeForge, method: str, path: str, query: Mapping[str, str], b
     path = path.removeprefix(f"/api/v1/repos/{REPOSITORY}")
     if path == "/pulls":
         if method == "GET":
-            return 200, [_gitea_pull(forge, one) for one in forge.pulls.values()] if query["page"] == "1" else []
+            return 200, [_gitea_pull(forge, one) for one in [*forge.pulls.values()]] if query["page"] == "1" else []
         title = str(body["title"])
         made = forge.create(str(body["head"]), str(body["base"]), title, str(body["body"]), title.startswith("WIP:"))
         return (409, {"message": "pull request already exists"}) if made is None else (201, _gitea_pull(forge, made))
