@@ -31,7 +31,9 @@ from phasegate.record.bucket_trails import BucketPapers, BucketTrails, live_chun
 from phasegate.record.location import Location, prepare_folder
 from phasegate.record.recovery import close_left
 from phasegate.record.remote_audit import verify_copy
+from phasegate.record.row_events import job_ended, job_started
 from phasegate.record.rows import Event as Recordable
+from phasegate.record.rows import Job
 from phasegate.record.trail_log import log_files
 from phasegate.rules.feature_state import Feature
 from phasegate.rules.lifecycle import Stage
@@ -306,3 +308,22 @@ def test_a_bucket_that_stays_away_ends_the_wait_with_a_reason(s3: S3Server, pref
         bucket = Bucket(address, None, within_s=1)
         with open_bucket_record(bucket) as record, pytest.raises(TryLater, match="does not answer"):
             record.append(FEATURE, 0, TS, [note("one")])
+
+
+@pytest.mark.demand("X8.f")
+def test_what_heads_told_of_is_read_though_they_were_taken_in_for_something_else(s3: S3Server, prefix: str) -> None:
+    mine, theirs = (open_bucket_record(s3.patient_bucket(prefix)) for _ in range(2))
+    job = Job("001-bye", str(uuid4()), "", "plan", 1, "actor", TS)
+    with mine, theirs:
+        theirs.append_now(job.feature, TS, [job_started(job)])
+        theirs.anchor()
+        mine.follow_all()
+        theirs.append_now(job.feature, TS, [job_ended(job._replace(ended=TS, outcome="done"))])
+        theirs.anchor()
+        mine.anchor()
+        pause = Pause()
+        for _ in range(60):
+            if (row := mine.job(job.id)) and row.ended:
+                return
+            pause.wait(0.2)
+    raise AssertionError("it is not seen within twelve seconds, and all journals are looked at once a minute")

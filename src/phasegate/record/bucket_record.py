@@ -140,7 +140,7 @@ class BucketRecord(Reader):
         """Put down where the journals that moved end now, so that one that is cut off or written anew can be found."""
         with self._mutex:
             self._follow_heads()
-            moved = self._moved()
+            moved = self._ahead(_END, _HEADED)
             by = self._new_id()
             while moved:
                 kept = heads_log(self._bucket).append(self._head_end(), by, msgspec.json.encode(moved))
@@ -177,6 +177,7 @@ class BucketRecord(Reader):
             began = monotonic()
             self._due.others_s = self._due.all_s = began + ALL_EVERY_S  # first: following asks again
             self._follow_heads()
+            self._follow_each(self._ahead(_HEADED, _END))
             self._follow_each(filter(wanted, map(feature_of, self._bucket.folders(JOURNAL))))
             self._due.others_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
 
@@ -191,7 +192,8 @@ class BucketRecord(Reader):
                 self._follow_those(self._is_under_way)
             elif began >= self._due.others_s:
                 self._due.others_s = began + OTHERS_EVERY_S
-                self._follow_each(self._follow_heads())
+                self._follow_heads()
+                self._follow_each(self._ahead(_HEADED, _END))
                 self._due.others_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
             return iter([*super()._query(query, *values)])
 
@@ -225,20 +227,16 @@ class BucketRecord(Reader):
             yield kept
             at = kept.head
 
-    def _follow_heads(self) -> set[str]:
-        """Take in the heads that are new; the journals that have moved on by what they say."""
-        moved = set[str]()
+    def _follow_heads(self) -> None:
+        """Take in the heads that are new. What they tell of is not read yet."""
         while (kept := heads_log(self._bucket).page(self._head_end())) is not None:
-            moved |= self._take_heads(kept)
-        return moved
+            self._take_heads(kept)
 
-    def _take_heads(self, kept: KeptPage) -> set[str]:
-        found = kept.read(JournalEnds)
+    def _take_heads(self, kept: KeptPage) -> None:
         with self._changing():
-            for name, (number, digest) in found.items():
+            for name, (number, digest) in kept.read(JournalEnds).items():
                 self._note(_HEADED + name, number, digest)
             self._note(_HEADS, kept.head.entries, kept.head.hash)
-        return {name for name, (number, _) in found.items() if number > self._end(name).entries}
 
     # --- the copy
 
@@ -262,16 +260,16 @@ class BucketRecord(Reader):
         )
         return {name.removeprefix(prefix): _number_and_hash(value) for name, value in rows}
 
-    def _moved(self) -> dict[str, tuple[int, str]]:
-        """Where the journals end that no head tells of yet."""
+    def _ahead(self, this: str, than: str) -> JournalEnds:
+        """The journals of which one says more than the other: what was read of them, or what heads tell."""
         rows = self._connection.execute(
-            "SELECT substr(e.name, ?), e.value, h.value FROM meta e"
-            " LEFT JOIN meta h ON h.name = ? || substr(e.name, ?)"
-            " WHERE e.name >= ? AND e.name < ? AND e.value IS NOT h.value",
-            (len(_END) + 1, _HEADED, len(_END) + 1, _END, _END + "\U0010ffff"),
+            "SELECT substr(a.name, ?), a.value, b.value FROM meta a"
+            " LEFT JOIN meta b ON b.name = ? || substr(a.name, ?)"
+            " WHERE a.name >= ? AND a.name < ? AND a.value IS NOT b.value",
+            (len(this) + 1, than, len(this) + 1, this, this + "\U0010ffff"),
         )
-        found = ((name, _number_and_hash(end), _number_and_hash(headed or "0 ")) for name, end, headed in rows)
-        return {name: end for name, end, headed in found if end[0] > headed[0]}
+        found = ((name, _number_and_hash(end), _number_and_hash(other or "0 ")) for name, end, other in rows)
+        return {name: end for name, end, other in found if end[0] > other[0]}
 
     def _seq(self, feature: str) -> int:
         query = "SELECT coalesce(max(seq), 0) FROM event WHERE feature = ?"
