@@ -172,6 +172,7 @@ async def resume_all(project: Project) -> tuple[ResumedFeature, ...]:
     """Begin every feature again that has something left to be done without a person, as the bucket says."""
     client, found = await connect(project), list[ResumedFeature]()
     with fleet_record(project) as record:
+        record.follow_all()
         rows = [row for row in record.workflows() if row.stage not in ENDED]
     for row in rows:
         outcome, is_last = "waits for a person", row.position == len(row.phases.split()) - 1

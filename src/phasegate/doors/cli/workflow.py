@@ -66,6 +66,7 @@ def _order_to_fleet(feature: str | None, as_json: bool, order: Callable[[Project
     with fleet_record(project) as record:
         slug = orders.chosen(project, record, feature)
         order(project, record, slug, by)
+        record.anchor()  # so that every machine hears of it
         after = read_feature(record, slug)
     assert after is not None
     untold = tell_of_order(project, slug, by, is_end=not after.workflow.active)
