@@ -10,12 +10,12 @@ import uuid
 from pathlib import Path
 
 from bench.measure import Row, in_turn
-from phasegate.cage.bounded_output import Lines, Stream
-from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import CagedJob
-from phasegate.cage.probe import holding
-from phasegate.cage.request import Level, Request
-from phasegate.cage.run import run
+from phasegate.sandbox.bounded_output import Lines, Stream
+from phasegate.sandbox.environment import scrubbed
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.probe import holding
+from phasegate.sandbox.request import Level, Request
+from phasegate.sandbox.run_program import run
 
 LINES = 400_000
 LINE = b'{"type":"assistant","message":{"content":[{"type":"text","text":"%s"}]},"session_id":"0123"}' % (b"x" * 80)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from bench.measure import Row, in_turn
-from phasegate.rules.answer import parse_answer
+from phasegate.core.answer.parse import parse_answer
 
 GOAL = 10  # a tenth of the speed of `find`; the stretch is 2
 SIZE = 4_000_000

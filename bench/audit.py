@@ -15,12 +15,12 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
-from phasegate.record.location import Location
-from phasegate.record.row_events import job_ended, job_started, trail_sealed
-from phasegate.record.rows import Event, Job
-from phasegate.record.store import Store, open_store
-from phasegate.record.trails import Trails
-from phasegate.rules.trail import Action, Done, Source, bind, entry
+from phasegate.core.audit.trail import Action, Done, Source, bind, entry
+from phasegate.storage.location import Location
+from phasegate.storage.row_events import job_ended, job_started, trail_sealed
+from phasegate.storage.rows import Event, Job
+from phasegate.storage.store import Store, open_store
+from phasegate.storage.trails import Trails
 
 FSYNC_GOAL, SQLITE_GOAL, VERIFY_GOAL = 2.5, 4, 15
 WRITERS, ENTRIES, ROUNDS = 8, 150, 9

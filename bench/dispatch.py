@@ -13,10 +13,10 @@ from pathlib import Path
 
 from bench.large_repository import large_repository
 from bench.measure import Row, cpu_ms
-from phasegate.engine.dispatch import PackageReport, dispatch
-from phasegate.engine.packages import find_package, load_plan
-from phasegate.engine.project import open_project, opened_store
-from phasegate.rules.work_package import State
+from phasegate.core.plan.work_package import State
+from phasegate.engine.drive.package import dispatch
+from phasegate.engine.journal.package import PackageReport, find_package, load_plan
+from phasegate.engine.project.project import open_project, opened_store
 from phasegate.workspace.repository import Repository
 
 FILES, ROUNDS, GOAL = 1_000, 9, 10.0

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.measure import Row
-from phasegate.engine.driver import Wishes
-from phasegate.engine.fleet import run_on_fleet
-from phasegate.engine.fleet_trial import program_for_trial
-from phasegate.engine.project import Project, open_project
-from phasegate.engine.storage import fleet_record
+from phasegate.engine.bucket import fleet_record
+from phasegate.engine.drive.feature import Wishes
+from phasegate.engine.fleet.entry import run_on_fleet
+from phasegate.engine.fleet.local_fleet import program_for_trial
+from phasegate.engine.project.project import Project, open_project
 from phasegate.errors import EnvironmentUnavailable
 
 FEW, TIMES, GOAL = 6, 5, 5.5

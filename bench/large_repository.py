@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from phasegate.git import Identity
+from phasegate.workspace.checkout_creation import Terms
 from phasegate.workspace.checkout_lifecycle import open_feature
-from phasegate.workspace.checkout_making import Terms
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository, open_repository
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bench.measure import ROUNDS, PeerTime, cpu_ms
 from bench.peers import cache_folder, installed
-from phasegate.cage.run import run
+from phasegate.sandbox.run_program import run
 
 TIMEOUT_S = 120.0
 BUDGET_S = 20.0  # wall time for the rounds of one figure: a slow peer gets fewer, and its ratio is large anyhow

@@ -10,8 +10,8 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from bench.measure import Row, in_turn
+from phasegate.core.prompt.document import ItemType, closing, head, opening
 from phasegate.prompts.stream import FileSource, Parts, write_xml
-from phasegate.rules.prompt import ItemType, closing, head, opening
 
 MEGABYTES = 100
 BUFFER_BYTES = 256 * 1024

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.large_repository import SLUG, TERMS, large_repository, path_of
 from bench.measure import Row, command, in_turn
-from phasegate.rules.scope import Scope, judge
+from phasegate.core.paths.scope import Scope, judge
 from phasegate.workspace.changes import Observation, observe
 from phasegate.workspace.checkout import Assignment, Checkout
 from phasegate.workspace.checkout_lifecycle import take_checkout

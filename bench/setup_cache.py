@@ -11,9 +11,9 @@ from pathlib import Path
 
 from bench.measure import Row
 from phasegate.checks.plan import Purpose
-from phasegate.engine.project import open_project
-from phasegate.engine.validation import Checker
-from phasegate.rules.work_package import WorkPackage
+from phasegate.core.plan.work_package import WorkPackage
+from phasegate.engine.checks.manifest import Checker
+from phasegate.engine.project.project import open_project
 
 ROUNDS, GOAL = 3, 0.1
 SETTINGS = '[checks.python]\nsetup = "python3 -m venv .venv && .venv/bin/python -m pip --version"\ntest = ""\n'

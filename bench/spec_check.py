@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
+from phasegate.core.plan.work_package import Deliverables, WorkPackage
 from phasegate.prompts.package_writer import PackagePlan, write
-from phasegate.rules.work_package import Deliverables, WorkPackage
 
 GOAL, GROWTH = 15, 13
 ITEMS = 1000

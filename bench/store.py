@@ -8,17 +8,17 @@ from pathlib import Path
 
 from bench.audit import FEATURE, TS, make_repository
 from bench.measure import Row, command, in_turn
-from phasegate.record.location import Location
-from phasegate.record.row_events import package_changed
-from phasegate.record.rows import Package
-from phasegate.record.store import open_store
+from phasegate.storage.location import Location
+from phasegate.storage.row_events import package_changed
+from phasegate.storage.rows import Package
+from phasegate.storage.store import open_store
 
 READ_GOAL, GROWTH_GOAL = 6, 5.5
 READ = """
 import sys
 from pathlib import Path
-from phasegate.record.location import Location
-from phasegate.record.reader import read_store
+from phasegate.storage.location import Location
+from phasegate.storage.reader import read_store
 root = Path(sys.argv[1])
 with read_store(Location(root, root / ".git", root)) as store:
     assert len(store.packages("001-user-login")) == int(sys.argv[2])

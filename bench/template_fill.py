@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
+from phasegate.core.prompt.template import VARIABLES, fill
 from phasegate.prompts.templates import shipped_templates
-from phasegate.rules.template import VARIABLES, fill
 
 REPEATED = 1_000
 FILL_GOAL = 3

@@ -16,9 +16,9 @@ def main() -> int:
     code = _quick_answer(arguments)
     if code is not None:
         return code
-    from phasegate.doors.cli import run
+    from phasegate.interfaces.cli import run_command
 
-    code = run(arguments)
+    code = run_command(arguments)
     if "temporalio" in sys.modules:  # its threads outlive the interpreter, and would abort the process on the way out
         from os import _exit
 
@@ -32,11 +32,11 @@ def _quick_answer(arguments: list[str]) -> int | None:
     """The answer of a door that does without the command line, which costs more than each of them."""
     command, *options = arguments or [""]
     if command == "next":
-        from phasegate.doors.hook import answer
+        from phasegate.interfaces.fast_path.next import answer
     elif command == "init":
-        from phasegate.doors.setup import answer
+        from phasegate.interfaces.fast_path.init import answer
     elif command == "status":
-        from phasegate.doors.status import answer
+        from phasegate.interfaces.fast_path.status import answer
     else:
         return None
     gc.disable()  # what lives for a twentieth of a second has nothing to collect, and the look costs a tenth of it

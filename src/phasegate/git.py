@@ -27,10 +27,10 @@ from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
 
-from phasegate.cage.environment import safe_path
-from phasegate.cage.run import MIB, Finished, find_program, run
 from phasegate.errors import EnvironmentUnavailable, StateConflict
-from phasegate.files.durable import sync_changed_folders
+from phasegate.files.durable_write import sync_changed_folders
+from phasegate.sandbox.environment import safe_path
+from phasegate.sandbox.run_program import MIB, Finished, find_program, run
 
 OLDEST_GIT = (2, 38)  # `merge-tree --write-tree`
 NOWHERE = os.devnull

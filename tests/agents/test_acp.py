@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from phasegate.agents.port import AgentTask, Ending, EventKind
+from phasegate.core.paths.scope import Scope
 from phasegate.errors import ConfigError
-from phasegate.rules.scope import Scope
 from support.real_agents import (
     COPILOT,
     KEY,

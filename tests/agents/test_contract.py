@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.agents.port import Ending, EventKind
-from phasegate.cage.request import Level
-from phasegate.rules.harnesses import ROWS
+from phasegate.core.agents.harnesses import ROWS
+from phasegate.sandbox.request import Level
 from support.caged import processes_with
 from support.real_agents import (
     KEY,
@@ -193,7 +193,7 @@ def test_counts_of_tokens_that_are_none_do_not_undo_finished_work(subject: Subje
 def test_a_stream_that_breaks_is_worth_another_try(
     subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Turn
 ) -> None:
-    monkeypatch.setattr("phasegate.agents.opencode.PATIENCE_S", 20.0)
+    monkeypatch.setattr("phasegate.agents.programs.opencode.PATIENCE_S", 20.0)
     ran, _ = play(subject, tmp_path, broken)
     if subject.kind == "claude_code" and isinstance(broken, Garble):  # it leaves out what it cannot read
         assert (ran.report.ending, ran.report.answer) == (Ending.COMPLETED, LONG.text), ran

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.config.acp_registry import SHIPPED
-from phasegate.engine.dispatch import dispatch
-from phasegate.engine.local_ports import SystemClock
-from phasegate.engine.packages import find_package
-from phasegate.engine.project import opened_store
-from phasegate.rules.retry import rest_s
-from phasegate.rules.work_package import State
+from phasegate.core.machine.retry import rest_s
+from phasegate.core.plan.work_package import State
+from phasegate.engine.drive.package import dispatch
+from phasegate.engine.journal.package import find_package
+from phasegate.engine.project.local_ports import SystemClock
+from phasegate.engine.project.project import opened_store
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, approves, implements, make_project
 from support.real_agents import KEY, MODEL, SUBJECTS, Subject, opencode_settings, processes_tagged
 from support.standin import Fail, Say, Script, Shell, Standin, Write
@@ -145,7 +145,7 @@ class LeapingClock(SystemClock):
 def test_at_a_limit_without_a_fallback_it_rests_longer_each_time_says_until_when_and_does_the_work_in_the_end(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phasegate.agents.codex.PATIENCE_S", 3.0)
+    monkeypatch.setattr("phasegate.agents.programs.codex.PATIENCE_S", 3.0)
     limit, work = Script((Fail(429),)), Script((Write(FORM, TEXT), COMMIT, Say(result)))
     clock, shown = LeapingClock(), list[float]()
     began_s = clock.now_s

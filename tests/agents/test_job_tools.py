@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.work_package import State
+from phasegate.core.plan.work_package import State
 from support.board_client import BoardClient
 from support.dispatch_project import FEATURE, DispatchProject, make_project
 from support.real_agents import SUBJECTS, Subject, processes_tagged

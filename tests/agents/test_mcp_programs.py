@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from phasegate.engine.journal_entries import FEATURE_STEP, read_feature_step
-from phasegate.rules.feature_events import Started
+from phasegate.core.machine.feature_events import Started
+from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 from support.real_agents import KEY
 from support.standin import Say, Script, Standin, Tool

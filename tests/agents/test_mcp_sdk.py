@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from phasegate.doors.mcp.server import HANDSHAKE_VERSIONS, MODERN_VERSIONS
+from phasegate.interfaces.mcp.server import HANDSHAKE_VERSIONS, MODERN_VERSIONS
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 
 pytest.importorskip("mcp", reason="the SDK is not installed: run `make test-agents`")

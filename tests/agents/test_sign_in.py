@@ -15,11 +15,11 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from phasegate.agents.caged import AgentRun, job_request, run_agent
 from phasegate.agents.port import AgentConfig, Ending, harness_of
-from phasegate.agents.request_spool import RequestSpool
-from phasegate.agents.sign_in import lent
-from phasegate.cage.job import CagedJob
+from phasegate.agents.run.sandboxed import AgentRun, job_request, run_agent
+from phasegate.agents.run.sign_in import lent
+from phasegate.agents.spool.server import RequestSpool
+from phasegate.sandbox.job import CagedJob
 from support.git_project import make_repository
 from support.real_agents import MODEL, strongest
 from support.standin import Say, Shell, Standin

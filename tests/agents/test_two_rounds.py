@@ -13,7 +13,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.rules.work_package import State
+from phasegate.core.plan.work_package import State
 from support.dispatch_project import FEATURE, DispatchProject, make_project
 from support.real_agents import SUBJECTS, Subject, processes_tagged
 from support.standin import Say, Script, Shell, Standin, Turn, Write

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.harnesses import ROWS
+from phasegate.core.agents.harnesses import ROWS
 from support.fake_programs import make_machine
 
 OLDER = Path(os.environ.get("PHASEGATE_TEST_OLDER_AGENTS", ""))  # set where the fixture `programs` skips nothing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.request import Level
+from phasegate.sandbox.request import Level
 from support.caged import need
 from support.dispatch_project import FEATURE, DispatchProject, Done, make_project, package
 from support.real_agents import COPILOT, KEY, SUBJECTS, Subject

@@ -13,8 +13,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.record.audit import verify
-from phasegate.rules.harnesses import KNOWN, ROWS
+from phasegate.core.agents.harnesses import KNOWN, ROWS
+from phasegate.storage.audit import verify
 from support.feature_run import CONFIG, FILES, SLUG, FeatureRun
 from support.git_project import make_repository
 from support.real_agents import KEY, SUBJECTS, Subject, processes_tagged

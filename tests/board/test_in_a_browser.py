@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from phasegate.engine import orders
-from phasegate.engine.demo_project import make_demo_project
-from phasegate.engine.project import open_project, opened_store
+from phasegate.engine.drive import orders
+from phasegate.engine.project.project import open_project, opened_store
+from phasegate.engine.tools.demo import make_demo_project
 from support.board_client import BoardClient
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, implements, judges, make_feature_run
 from support.markup_payloads import PAYLOADS

@@ -21,8 +21,8 @@ LONGEST_S = 1.0  # what a page promises: of the median, so that one breath of th
 WRITES = """
 import sys, time
 from pathlib import Path
-from phasegate.engine.project import open_project, opened_store
-from phasegate.record.rows import Event
+from phasegate.engine.project.project import open_project, opened_store
+from phasegate.storage.rows import Event
 project = open_project(Path(sys.argv[1]))
 with opened_store(project) as store:
     for second in range(int(sys.argv[3])):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.forge.table import ROWS, forge_at
+from phasegate.forge.registry import ROWS, forge_at
 from support.fake_forge import REPOSITORY, TOKEN, fake_forge
 from support.forge_talk import make_source, talk
 

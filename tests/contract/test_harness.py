@@ -12,8 +12,8 @@ import pytest
 
 from phasegate.agents.envelope import Envelope
 from phasegate.agents.port import AgentConfig, AgentTask, Ending, FinishedRun, Harness, harness_of
+from phasegate.core.agents.harnesses import ROWS
 from phasegate.errors import ConfigError
-from phasegate.rules.harnesses import ROWS
 from support.acp_runs import agent_command
 from support.agents import carry_out, reported
 from support.tasks import make_task

@@ -10,14 +10,14 @@ from threading import Thread
 
 import pytest
 
-from phasegate.engine.local_ports import FilePapers, LocalRefs, SystemClock
-from phasegate.engine.ports import Clock, Papers, Refs, RunRecord, TrailSink, stamp
+from phasegate.core.audit.trail import Action, Done, Source
+from phasegate.core.workflow.spending import Spent
+from phasegate.engine.project.local_ports import FilePapers, LocalRefs, SystemClock
+from phasegate.engine.project.ports import Clock, Papers, Refs, RunRecord, TrailSink, stamp
 from phasegate.errors import MovedOn, StateConflict
-from phasegate.record.row_events import gate_judged, job_ended, job_started, package_changed, workflow_changed
-from phasegate.record.rows import Event, Gate, Job, Package, WorkflowRow
-from phasegate.record.trails import Trails, trail_path
-from phasegate.rules.spending import Spent
-from phasegate.rules.trail import Action, Done, Source
+from phasegate.storage.row_events import gate_judged, job_ended, job_started, package_changed, workflow_changed
+from phasegate.storage.rows import Event, Gate, Job, Package, WorkflowRow
+from phasegate.storage.trails import Trails, trail_path
 from phasegate.workspace.repository import open_repository
 from support.git_project import git
 from support.git_project import make_repository as make_git

@@ -10,10 +10,10 @@ import signal
 import sys
 from pathlib import Path
 
-from phasegate.engine.dispatch import dispatch
-from phasegate.engine.packages import find_package
-from phasegate.engine.project import open_project, opened_store
-from phasegate.record.store import Store
+from phasegate.engine.drive.package import dispatch
+from phasegate.engine.journal.package import find_package
+from phasegate.engine.project.project import open_project, opened_store
+from phasegate.storage.store import Store
 
 
 class MortalStore(Store):

@@ -22,12 +22,12 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from phasegate.engine import dispatch, orders
-from phasegate.engine.driver import Wishes, drive
-from phasegate.engine.feature_journal import read_feature
-from phasegate.engine.project import open_project, opened_store
-from phasegate.record.rows import Event
-from phasegate.record.store import Store
+from phasegate.engine.drive import orders, package
+from phasegate.engine.drive.feature import Wishes, drive
+from phasegate.engine.journal.feature import read_feature
+from phasegate.engine.project.project import open_project, opened_store
+from phasegate.storage.rows import Event
+from phasegate.storage.store import Store
 from phasegate.workspace import refs
 from phasegate.workspace.refs import RefMoved
 from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
@@ -114,7 +114,7 @@ def live(root: Path, mortal: MortalStore) -> None:
     Store.append = patched  # type: ignore[method-assign]
     refs.move_refs = mortal.move_refs
     mortal.watch()
-    orders.MOST_LOSSES = dispatch.MOST_LOSSES = MOST_LIVES  # it dies more often than any job of a person's
+    orders.MOST_LOSSES = package.MOST_LOSSES = MOST_LIVES  # it dies more often than any job of a person's
     project = open_project(root)
     with opened_store(project) as store:
         slug = SLUG if store.workflows() else orders.start(project, store, TYPE, DESCRIPTION)

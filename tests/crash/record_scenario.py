@@ -16,16 +16,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from phasegate.record.heads import outside_folder
-from phasegate.record.location import Location
-from phasegate.record.recovery import recover
-from phasegate.record.row_events import job_ended, job_started, trail_sealed
-from phasegate.record.rows import Event, Job
-from phasegate.record.store import Store, open_store
-from phasegate.record.trails import Trails
-from phasegate.record.view import write_view
-from phasegate.rules.lifecycle import Workflow
-from phasegate.rules.trail import Action, Done, Source
+from phasegate.core.audit.trail import Action, Done, Source
+from phasegate.core.workflow.lifecycle import Workflow
+from phasegate.storage.chain_heads import outside_folder
+from phasegate.storage.location import Location
+from phasegate.storage.row_events import job_ended, job_started, trail_sealed
+from phasegate.storage.rows import Event, Job
+from phasegate.storage.state_view import write_view
+from phasegate.storage.store import Store, open_store
+from phasegate.storage.trail_recovery import recover
+from phasegate.storage.trails import Trails
 
 FEATURE, TS = "001-login", "2026-03-01T10:15:34Z"
 STEPS = ("write", "pwritev", "fsync", "rename", "unlink", "mkdir", "ftruncate")

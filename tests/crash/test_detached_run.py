@@ -11,8 +11,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.record.holder import feature_holder, holders
-from phasegate.record.lock import feature_lock
+from phasegate.storage.lock import feature_lock
+from phasegate.storage.lock_holder import feature_holder, holders
 from support.caged import eventually, processes_with
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 

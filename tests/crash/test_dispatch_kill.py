@@ -18,13 +18,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.cage.probe import holding
-from phasegate.cage.request import Level
-from phasegate.record.reader import read_store
-from phasegate.record.rows import Event
-from phasegate.record.store import Store
-from phasegate.record.trails import Trails
-from phasegate.rules.work_package import State
+from phasegate.core.plan.work_package import State
+from phasegate.sandbox.probe import holding
+from phasegate.sandbox.request import Level
+from phasegate.storage.reader import read_store
+from phasegate.storage.rows import Event
+from phasegate.storage.store import Store
+from phasegate.storage.trails import Trails
 from support.caged import eventually, processes_with
 from support.dispatch_project import FEATURE, SLUG, WP01, DispatchProject, approves, implements, make_project, turn
 from support.quick_dispatch import TWO_ROUNDS, two_agents_two_rounds
@@ -122,7 +122,9 @@ class Deaths:
 
             return called
 
-        patch.setattr("phasegate.engine.dispatch.MOST_LOSSES", 1000)  # it dies more often than any job of a person's
+        patch.setattr(
+            "phasegate.engine.drive.package.MOST_LOSSES", 1000
+        )  # it dies more often than any job of a person's
         patch.setattr(Store, "append", mortal_append)
         patch.setattr(Store, "anchor", only_alive(anchor))
         patch.setattr(Trails, "write", only_alive(write))

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine import orders
-from phasegate.engine.driver import drive
-from phasegate.engine.project import opened_store
+from phasegate.engine.drive import orders
+from phasegate.engine.drive.feature import drive
+from phasegate.engine.project.project import opened_store
 from phasegate.errors import StateConflict
-from phasegate.record.audit import verify
-from phasegate.record.holder import feature_holder
-from phasegate.record.lock import repository_lock
+from phasegate.storage.audit import verify
+from phasegate.storage.lock import repository_lock
+from phasegate.storage.lock_holder import feature_holder
 from support.caged import eventually, processes_with
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 from support.git_project import saved_work

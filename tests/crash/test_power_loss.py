@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.record.audit import verify
-from phasegate.record.location import Location
-from phasegate.record.recovery import recover
-from phasegate.record.store import open_store
+from phasegate.storage.audit import verify
+from phasegate.storage.location import Location
+from phasegate.storage.store import open_store
+from phasegate.storage.trail_recovery import recover
 from support.power_loss import Disk, calls_of, can_trace, trace
 from support.record import make_repository
 from support.recovered_record import TS, location_in, recovered, what_is_missing

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.lifecycle import Stage
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.workflows import WORKFLOWS
 from support.fake_forge import TOKEN, fake_forge
 from support.feature_project import builds, make_feature_project, smooth
 from support.feature_run import DESCRIPTION, SLUG

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.config import load
-from phasegate.rules.harnesses import KNOWN
+from phasegate.core.agents.harnesses import KNOWN
 
 HOW_TO = Path(__file__).parents[2] / "docs/how-to"
 PAGES = {

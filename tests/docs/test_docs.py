@@ -11,11 +11,11 @@ from typing import NamedTuple
 import click
 import pytest
 
-from phasegate.agents.scenario import load_scenario
+from phasegate.agents.scripted.scenario import load_scenario
 from phasegate.config import load
-from phasegate.doors.cli import app
-from phasegate.rules.document_lines import lines_of
-from phasegate.rules.feature import anchor, headings_of
+from phasegate.core.plan.consistency import anchor, headings_of
+from phasegate.core.text.markdown_lines import lines_of
+from phasegate.interfaces.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents import scenario
 from phasegate.agents.port import AgentConfig, harness_of
-from phasegate.agents.scenario import load_scenario
-from phasegate.rules.answer import parse_answer
+from phasegate.agents.scripted import scenario
+from phasegate.agents.scripted.scenario import load_scenario
+from phasegate.core.answer.parse import parse_answer
 from support.agents import carry_out
 from support.checkout import git, repository
 from support.tasks import make_task

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.doors.cli import run
+from phasegate.interfaces.cli import run_command
 from phasegate.prompts.agent_files import SHIPPED_FOLDER, shipped_files
 from support.agent_file_shapes import CLOSING_LINES, HERE, PROTOCOL_PLACES, SHAPES, SUB_AGENTS, unmarked
 
@@ -35,11 +35,11 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.mark.demand("N10.m", "N10.h")
 def test_sync_puts_the_section_in_once_and_says_so(agents: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["agent-file", "sync", "agents"]) == 0
+    assert run_command(["agent-file", "sync", "agents"]) == 0
     assert said(capsys) == "agents/mine.md: synced (missing: # SUGGESTED PROMPTS)\n"
     once = (agents / "mine.md").read_bytes()
     assert b"  [2] Review architecture and ADRs\n" in once
-    assert run(["agent-file", "sync", "agents/mine.md", "agents"]) == 0
+    assert run_command(["agent-file", "sync", "agents/mine.md", "agents"]) == 0
     assert said(capsys) == "agents/mine.md: unchanged\n"
     assert (agents / "mine.md").read_bytes() == once
 
@@ -47,25 +47,25 @@ def test_sync_puts_the_section_in_once_and_says_so(agents: Path, capsys: pytest.
 @pytest.mark.demand("N10.i")
 def test_check_says_what_is_missing_and_writes_nothing(agents: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (agents / "mine.md").stat()
-    assert run(["agent-file", "check", "agents"]) == 1
+    assert run_command(["agent-file", "check", "agents"]) == 1
     assert said(capsys) == "agents/mine.md: missing: # SUGGESTED PROMPTS\n"
     after = (agents / "mine.md").stat()
     assert (after.st_mtime_ns, after.st_ino, after.st_size) == (before.st_mtime_ns, before.st_ino, before.st_size)
-    run(["agent-file", "sync", "agents"])
+    run_command(["agent-file", "sync", "agents"])
     said(capsys)
-    assert run(["agent-file", "check", "agents"]) == 0
+    assert run_command(["agent-file", "check", "agents"]) == 0
     assert said(capsys) == ""
 
 
 @pytest.mark.demand("N10.i")
 def test_check_answers_in_json_too(agents: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["agent-file", "check", "--json", "agents"]) == 1
+    assert run_command(["agent-file", "check", "--json", "agents"]) == 1
     findings = {"agents/mine.md": ["missing: # SUGGESTED PROMPTS"]}
     assert json.loads(said(capsys)) == {"ok": False, "checked": 1, "findings": findings}
 
 
 def test_the_shipped_files_pass_the_check() -> None:
-    assert run(["agent-file", "check", str(SHIPPED_FOLDER)]) == 0
+    assert run_command(["agent-file", "check", str(SHIPPED_FOLDER)]) == 0
 
 
 @pytest.mark.demand("N10.l")
@@ -73,45 +73,45 @@ def test_install_copies_all_files_and_never_overwrites_a_changed_one_unasked(
     agents: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = agents / "made/for/it"
-    assert run(["agent-file", "install", str(folder)]) == 0
+    assert run_command(["agent-file", "install", str(folder)]) == 0
     assert said(capsys).count(": written\n") == 36
     assert {path.name: path.read_text() for path in folder.iterdir()} == {
         f"{f.name}.md": f.text for f in shipped_files()
     }
 
     (folder / "atdd-bridge.md").write_text("mine now\n")
-    assert run(["agent-file", "install", str(folder)]) == 0
+    assert run_command(["agent-file", "install", str(folder)]) == 0
     again = said(capsys)
     assert again.count(": unchanged\n") == 35
     assert f"{folder}/atdd-bridge.md: kept (differs)\n" in again
     assert (folder / "atdd-bridge.md").read_text() == "mine now\n"
 
-    assert run(["agent-file", "install", "--force", str(folder)]) == 0
+    assert run_command(["agent-file", "install", "--force", str(folder)]) == 0
     assert f"{folder}/atdd-bridge.md: replaced\n" in said(capsys)
-    assert run(["agent-file", "check", str(folder)]) == 0
+    assert run_command(["agent-file", "check", str(folder)]) == 0
 
 
 def test_list_names_kind_and_phases(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["agent-file", "list", "--json"]) == 0
+    assert run_command(["agent-file", "list", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(said(capsys))}
     assert len(rows) == 36
     assert rows["10-dev-environment-engineer"]["phases"] == ["11-local-testing", "12-remote-build"]
     assert rows["risk-assessor"]["kind"] == "sub-agent"
-    assert run(["agent-file", "list"]) == 0
+    assert run_command(["agent-file", "list"]) == 0
     assert "05-software-developer            phase-agent       06-implementation\n" in said(capsys)
 
 
 def test_permissions_are_kept(agents: Path) -> None:
     (agents / "mine.md").chmod(0o640)
-    assert run(["agent-file", "sync", "agents"]) == 0
+    assert run_command(["agent-file", "sync", "agents"]) == 0
     assert stat.S_IMODE((agents / "mine.md").stat().st_mode) == 0o640
 
 
 def test_a_readme_in_a_folder_is_no_agent_file_but_may_be_named(agents: Path) -> None:
     (agents / "README.md").write_text("About these.\n")
-    assert run(["agent-file", "sync", "agents"]) == 0
+    assert run_command(["agent-file", "sync", "agents"]) == 0
     assert (agents / "README.md").read_text() == "About these.\n"
-    assert run(["agent-file", "check", "agents/README.md"]) == 1
+    assert run_command(["agent-file", "check", "agents/README.md"]) == 1
 
 
 def refuse_symlink(agents: Path) -> str:
@@ -162,7 +162,7 @@ def test_one_refused_file_leaves_all_files_as_they_were(
 ) -> None:
     assert callable(refusal)
     reason = refusal(agents)
-    assert run(["agent-file", "sync", "agents"]) == 2
+    assert run_command(["agent-file", "sync", "agents"]) == 2
     error = capsys.readouterr().err
     assert reason in error
     assert "agents/bad.md" in error
@@ -177,14 +177,14 @@ def test_check_counts_a_file_that_it_cannot_judge_as_wrong(
 ) -> None:
     assert callable(refusal)
     reason = refusal(agents)
-    assert run(["agent-file", "check", "agents"]) == 1
+    assert run_command(["agent-file", "check", "agents"]) == 1
     assert f"agents/bad.md: {'the code fence or comment that ' if 'opens' in reason else ''}{reason}" in said(capsys)
 
 
 def test_a_link_does_not_lead_the_tool_outside_as_it_leads_a_plain_write(agents: Path) -> None:
     refuse_symlink(agents)
     outside = agents.parent / "outside.md"
-    assert run(["agent-file", "sync", "agents/bad.md"]) == 2
+    assert run_command(["agent-file", "sync", "agents/bad.md"]) == 2
     assert outside.read_text() == PLAIN
     (agents / "bad.md").write_text("positive control")  # what an unprotected tool does
     assert outside.read_text() == "positive control"
@@ -193,7 +193,7 @@ def test_a_link_does_not_lead_the_tool_outside_as_it_leads_a_plain_write(agents:
 def test_install_does_not_write_through_a_link_even_when_forced(agents: Path) -> None:
     (agents.parent / "precious").write_text("keep")
     (agents / "atdd-bridge.md").symlink_to("../precious")
-    assert run(["agent-file", "install", "--force", "agents"]) == 2
+    assert run_command(["agent-file", "install", "--force", "agents"]) == 2
     assert (agents.parent / "precious").read_text() == "keep"
 
 
@@ -212,17 +212,17 @@ def test_a_write_that_fails_half_way_leaves_the_old_file_and_no_litter(agents: P
 @pytest.mark.parametrize("missing", ["nowhere.md", "empty"])
 def test_a_path_without_agent_files_is_an_error(missing: str, agents: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (agents.parent / "empty").mkdir()
-    assert run(["agent-file", "check", missing]) == 2
+    assert run_command(["agent-file", "check", missing]) == 2
     assert missing in capsys.readouterr().err
 
 
 def test_a_file_name_cannot_steer_the_terminal(agents: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (agents / "\x1b[31mred\n.md").write_text(PLAIN)
-    assert run(["agent-file", "check", "agents"]) == 1
+    assert run_command(["agent-file", "check", "agents"]) == 1
     assert "\x1b" not in (out := said(capsys))
     assert "agents/\\x1b[31mred\\n.md: missing" in out
     (agents / "\x1b[31mred\n.md").write_bytes(b"\xff")
-    assert run(["agent-file", "sync", "agents"]) == 2
+    assert run_command(["agent-file", "sync", "agents"]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
 
@@ -240,7 +240,7 @@ def test_the_section_goes_to_its_place_in_files_of_every_shape(agents: Path, rol
     (agents / "alone.md").write_text(front)
     for number, shape in enumerate(shapes.values()):
         (agents / f"{number}.md").write_text(front + unmarked(shape))
-    assert run(["agent-file", "sync", "agents"]) == 0
+    assert run_command(["agent-file", "sync", "agents"]) == 0
     section = (agents / "alone.md").read_text().removeprefix(front)
     assert section.startswith("# PROMPT EMISSION PROTOCOL" if "orchestrator" in role else "# SUGGESTED PROMPTS")
     for number, (name, shape) in enumerate(shapes.items()):
@@ -250,7 +250,7 @@ def test_the_section_goes_to_its_place_in_files_of_every_shape(agents: Path, rol
 @pytest.mark.demand("N10.a", "N10.b", "N10.d", "N10.f", "N10.g")
 def test_what_is_installed_are_the_named_agents_with_their_sections_in_place(agents: Path) -> None:
     folder = agents / "shipped"
-    assert run(["agent-file", "install", str(folder)]) == 0
+    assert run_command(["agent-file", "install", str(folder)]) == 0
     texts = {path.stem: path.read_text() for path in folder.iterdir()}
     subs = [name for names in SUB_AGENTS.values() for name in names]
     assert texts.keys() == {"00-sdlc-orchestrator", *CLOSING_LINES, *SUB_AGENTS, *subs}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from phasegate.record.audit import verify
-from phasegate.record.location import locate
-from phasegate.record.reader import read_store
-from phasegate.rules.harnesses import ROWS
+from phasegate.core.agents.harnesses import ROWS
+from phasegate.storage.audit import verify
+from phasegate.storage.location import locate
+from phasegate.storage.reader import read_store
 from support.fake_programs import Machine, make_machine
 
 KEY = "dummy-key-4711"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine import orders
-from phasegate.engine.journal_entries import FEATURE_STEP, read_feature_step
-from phasegate.engine.project import opened_store
-from phasegate.record.lock import feature_lock
-from phasegate.rules.feature_events import Cancelled, Escalated
+from phasegate.core.machine.feature_events import Cancelled, Escalated
+from phasegate.engine.drive import orders
+from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
+from phasegate.engine.project.project import opened_store
+from phasegate.storage.lock import feature_lock
 from support.board_client import BoardClient
 from support.dispatch_project import make_project
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.doors.cli import COMMANDS
+from phasegate.interfaces.cli import COMMANDS
 from support import entry
 from support.git_project import make_repository
 
@@ -49,8 +49,8 @@ def test_the_hook_loads_little_besides_itself(tmp_path: Path) -> None:
 @pytest.mark.demand("X8.e")
 def test_no_command_without_a_bucket_loads_a_client_for_one_and_none_that_only_shows(tmp_path: Path) -> None:
     make_repository(tmp_path / "repo", {"a.txt": "a\n"})
-    run = "import io, contextlib\nfrom phasegate.doors.cli import run\n"
-    run += "with contextlib.redirect_stdout(io.StringIO()): run({!r})"
+    run = "import io, contextlib\nfrom phasegate.interfaces.cli import run_command\n"
+    run += "with contextlib.redirect_stdout(io.StringIO()): run_command({!r})"
     words = (["start", "quick", "Say bye"], ["audit", "verify"], ["status"], ["config"])
     for arguments in words:
         assert not {"obstore", "temporalio"} & imported_by(run.format(arguments), tmp_path / "repo")
@@ -59,10 +59,10 @@ def test_no_command_without_a_bucket_loads_a_client_for_one_and_none_that_only_s
         assert not {"obstore", "temporalio"} & imported_by(run.format(arguments), tmp_path / "repo")
     # Every command's page, and those that look: in one process, since none of them may.
     (tmp_path / "repo/phasegate.toml").write_text("")
-    looks = "import io, contextlib\nfrom phasegate.doors.cli import COMMANDS, run\n"
+    looks = "import io, contextlib\nfrom phasegate.interfaces.cli import COMMANDS, run_command\n"
     looks += "asked = [[name, '--help'] for name in COMMANDS] + [line.split() for line in {!r}.splitlines()]\n"
     looks += "with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):\n"
-    looks += "    for arguments in asked: run(arguments)\n"
+    looks += "    for arguments in asked: run_command(arguments)\n"
     lines = "status --json\nshow WP01\npackage list\nplan show\nworktree list\naudit show\nboard list\nspec check\n"
     assert not {"obstore", "temporalio"} & imported_by(looks.format(lines), tmp_path / "repo")
     (tmp_path / "repo/phasegate.toml").write_text('[storage]\nendpoint = "http://127.0.0.1:9"\n')

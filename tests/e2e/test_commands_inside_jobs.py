@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from phasegate.engine.packages import load_plan
-from phasegate.engine.project import opened_store
-from phasegate.rules.lifecycle import Stage
-from phasegate.rules.phase import PHASES, Work
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phases import PHASES, Work
+from phasegate.engine.journal.package import load_plan
+from phasegate.engine.project.project import opened_store
 from support.dispatch_project import (
     FEATURE,
     FILES,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.doors.cli import run
+from phasegate.interfaces.cli import run_command
 from support.dispatch_project import SLUG, make_project
 
 BIN = Path(sys.executable).parent
@@ -67,17 +67,17 @@ def test_bash_is_offered_nothing_for_what_does_not_exist(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("shell", "sign"), [("zsh", "#compdef phasegate\n"), ("fish", "--command phasegate ")])
 def test_other_shells_get_their_scripts(shell: str, sign: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["completion", shell]) == 0
+    assert run_command(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert sign in script
     assert f"_PHASEGATE_COMPLETE={shell}_complete" in script
 
 
 def test_an_unknown_shell_is_an_error_that_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["completion", "tcsh"]) == 2
+    assert run_command(["completion", "tcsh"]) == 2
     assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err
 
 
 def test_the_help_says_where_to_put_the_script(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["completion", "--help"]) == 0
+    assert run_command(["completion", "--help"]) == 0
     assert "~/.config/fish/completions/phasegate.fish" in capsys.readouterr().out

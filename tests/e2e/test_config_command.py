@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.doors.cli import run
+from phasegate.interfaces.cli import run_command
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_show_says_of_each_value_where_it_comes_from(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PHASEGATE_RUN__MAX_REVISIONS", "4")
-    assert run(["config", "show", "--set", "agents.a.timeout_s=60"]) == 0
+    assert run_command(["config", "show", "--set", "agents.a.timeout_s=60"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "run.parallel = 3  # file: phasegate.toml:4" in lines
     assert "run.max_revisions = 4  # environment: PHASEGATE_RUN__MAX_REVISIONS" in lines
@@ -34,7 +34,7 @@ def test_show_says_of_each_value_where_it_comes_from(
 
 
 def test_show_answers_in_json_too(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "show", "--json"]) == 0
+    assert run_command(["config", "show", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["file"] == str(repository / "phasegate.toml")
     assert shown["values"]["run.parallel"] == {"value": 3, "source": "file", "place": "phasegate.toml:4"}
@@ -43,7 +43,7 @@ def test_show_answers_in_json_too(repository: Path, capsys: pytest.CaptureFixtur
 
 def test_a_mistake_ends_in_2_with_place_and_hint(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / "phasegate.toml").write_text("[run]\nparalel = 3\n")
-    assert run(["config", "show"]) == 2
+    assert run_command(["config", "show"]) == 2
     expected = "phasegate: phasegate.toml:2: unknown key `paralel` in [run]\n  hint: did you mean `parallel`?\n"
     assert capsys.readouterr().err == expected
 
@@ -52,27 +52,27 @@ def test_a_mistake_ends_in_2_with_place_and_hint(repository: Path, capsys: pytes
 def test_a_setting_that_sets_nothing_is_an_error(
     setting: str, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["config", "show", "--set", setting]) == 2
+    assert run_command(["config", "show", "--set", setting]) == 2
     assert "hint: " in capsys.readouterr().err
 
 
 def test_path_names_the_file_or_says_that_there_is_none(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "path"]) == 0
+    assert run_command(["config", "path"]) == 0
     assert capsys.readouterr().out == f"{repository}/phasegate.toml\n"
     (repository / "phasegate.toml").unlink()
-    assert run(["config", "path"]) == 1
+    assert run_command(["config", "path"]) == 1
     assert capsys.readouterr() == ("", f"no phasegate.toml here; it would be {repository}/phasegate.toml\n")
 
 
 def test_in_a_folder_that_is_gone_the_remedy_is_said(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / "deep").rmdir()
-    assert run(["config", "show"]) == 2
+    assert run_command(["config", "show"]) == 2
     assert "hint: change into one that exists" in capsys.readouterr().err
 
 
 def test_path_answers_in_json_too(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "path", "--json"]) == 0
+    assert run_command(["config", "path", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"file": str(repository / "phasegate.toml"), "exists": True}
     (repository / "phasegate.toml").unlink()
-    assert run(["config", "path", "--json"]) == 1
+    assert run_command(["config", "path", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["exists"] is False

@@ -104,7 +104,7 @@ def test_each_project_of_a_repository_gets_its_own_commands_run_in_its_folder(tm
 
 @pytest.mark.demand("R8.a")
 def test_commands_go_into_the_table_that_is_there_and_other_lines_stay() -> None:
-    from phasegate.engine.discovering import with_commands
+    from phasegate.engine.tools.discover import with_commands
 
     text = '# mine\n[checks.python]  # ours\nlint = "ruff check"\ntest = "old"\n[run]\nparallel = 2\n'
     assert with_commands(text, "python", {"test": 'sh -c "a\\b"'}) == (

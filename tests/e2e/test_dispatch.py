@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from phasegate.core.plan.work_package import State
 from phasegate.errors import StateConflict
-from phasegate.rules.work_package import State
 from support.caged import processes_with
 from support.dispatch_project import (
     FEATURE,
@@ -505,7 +505,7 @@ def test_a_failed_manifest_is_never_reviewed_and_its_remedy_goes_back(tmp_path: 
 
 @pytest.mark.demand("D10.a")
 def test_a_transient_error_is_tried_again_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phasegate.engine.unit_loop.back_off_s", lambda attempt, chance: 0.01)
+    monkeypatch.setattr("phasegate.engine.drive.loop.back_off_s", lambda attempt, chance: 0.01)
     project = make_project(tmp_path, agent="max_retries = 1")
     fails: Step = {"print_stderr": "fetch failed: ECONNRESET"}
     project.play(turn("implement", fails, {"exit": 1}))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.record.rows import Job
+from phasegate.storage.rows import Job
 from support.acp_runs import agent_command
 from support.dispatch_project import FEATURE, DispatchProject, make_project
 

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from phasegate.engine.dispatch import Stopped, dispatch
-from phasegate.engine.packages import find_package
-from phasegate.engine.project import opened_store
-from phasegate.record.reader import read_store
-from phasegate.record.row_events import job_ended, job_started
-from phasegate.record.rows import Job
-from phasegate.rules.work_package import State
+from phasegate.core.plan.work_package import State
+from phasegate.engine.drive.package import Stopped, dispatch
+from phasegate.engine.journal.package import find_package
+from phasegate.engine.project.project import opened_store
+from phasegate.storage.reader import read_store
+from phasegate.storage.row_events import job_ended, job_started
+from phasegate.storage.rows import Job
 from support.caged import eventually, processes_with
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, Step, approves, make_project, package, turn, writes
 from support.quick_dispatch import FIRST, SECOND, two_agents_two_rounds
@@ -68,7 +68,7 @@ def test_when_one_agent_fails_the_others_are_ended(tmp_path: Path) -> None:
 
 @pytest.mark.demand("D10.a", "D11.b")
 def test_an_agent_that_is_tried_again_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phasegate.engine.unit_loop.back_off_s", lambda attempt, chance: 0.01)
+    monkeypatch.setattr("phasegate.engine.drive.loop.back_off_s", lambda attempt, chance: 0.01)
     fails = "if [ $me = 0 -a ! -e .again ]; then touch .again; echo ECONNRESET >&2; exit 1; fi; rm -f .again"
     project = two_agents(tmp_path, f"{fails}\n{ANSWER}\n")
     assert project.dispatch().state is State.DONE

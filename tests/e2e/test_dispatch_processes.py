@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.probe import holding
-from phasegate.cage.request import Level
-from phasegate.rules.work_package import State
+from phasegate.core.plan.work_package import State
+from phasegate.sandbox.probe import holding
+from phasegate.sandbox.request import Level
 from support.dispatch_project import approves, implements, make_project, package
 from support.quick_dispatch import ECHO
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.core.plan.work_package import State
 from phasegate.errors import StateConflict
-from phasegate.rules.work_package import State
 from support.caged import eventually
 from support.dispatch_project import FEATURE, DispatchProject, approves, implements, make_project, package, turn
 

@@ -12,8 +12,8 @@ import click
 import pexpect
 import pytest
 
-from phasegate.doors.cli import COMMANDS, app
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.interfaces.cli import COMMANDS, app
 from support.dispatch_project import Done, turn
 from support.feature_project import APPROVES, ARCHIVES, PASS, FeatureProject, make_feature_project, plans
 from support.git_project import git

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.harnesses import KNOWN
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.agents.harnesses import KNOWN
+from phasegate.core.workflow.workflows import WORKFLOWS
 from support.entry import Done, phasegate
 from support.git_project import make_repository
 

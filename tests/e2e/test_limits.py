@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from phasegate.core.machine.retry import REST_S
+from phasegate.core.plan.work_package import State
+from phasegate.core.workflow.spending import Caps, Spent, in_words, reached
 from phasegate.errors import ConfigError
-from phasegate.record.reader import read_store
-from phasegate.rules.retry import REST_S
-from phasegate.rules.spending import Caps, Spent, in_words, reached
-from phasegate.rules.work_package import State
+from phasegate.storage.reader import read_store
 from support import fake_claude
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, make_project, package
 from support.feature_run import make_feature_run

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.doors.mcp.wire import LONGEST_LINE
-from phasegate.engine.journal_entries import FEATURE_STEP, read_feature_step
-from phasegate.rules.feature_events import CompletionAsked, Started
+from phasegate.core.machine.feature_events import CompletionAsked, Started
+from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
+from phasegate.interfaces.mcp.jsonrpc import LONGEST_LINE
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 from support.mcp_client import HANDSHAKE, MODERN, McpClient, accepts_blindly, confirms, declines
 

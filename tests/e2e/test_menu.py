@@ -13,7 +13,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.workflow.workflows import WORKFLOWS
 
 ACTIVE = {"active_workflow": {"type": "feature", "phases": list(WORKFLOWS["feature"]), "current_phase_index": 3}}
 PROMPT = r"Choose 1-\d, or q to leave: "

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.feature_events import SentBack
-from phasegate.rules.lifecycle import Stage
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.machine.feature_events import SentBack
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.workflows import WORKFLOWS
 from support.feature_project import DESCRIPTION, SLUG, builds, file, make_feature_project, smooth
 
 # What the second feature asks of everybody: it passes where nobody says bye.

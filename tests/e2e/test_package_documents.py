@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.language_facts import language_facts
-from phasegate.rules.project_files import ProjectFiles
+from phasegate.core.detection.files import ProjectFiles
+from phasegate.core.detection.language_facts import language_facts
 from support.dispatch_project import Turn, approves, implements, make_project, package, turn
 
 CARGO = """

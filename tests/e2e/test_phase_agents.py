@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from phasegate.core.workflow.lifecycle import Stage
 from phasegate.prompts.agent_files import file_of_phase
-from phasegate.rules.lifecycle import Stage
 from support.dispatch_project import turn
 from support.feature_project import (
     APPROVES,

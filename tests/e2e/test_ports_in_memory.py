@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine import orders
-from phasegate.engine.driver import Wishes, drive, drive_with
-from phasegate.engine.project import open_project, opened_store
-from phasegate.engine.run_log import read_timed
-from phasegate.record.location import prepare_folder
-from phasegate.record.rows import Recorded
-from phasegate.rules.feature_state import Feature
-from phasegate.rules.lifecycle import Stage
+from phasegate.core.machine.feature_state import Feature
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.engine.drive import orders
+from phasegate.engine.drive.feature import Wishes, drive, drive_with
+from phasegate.engine.journal.entries import read_timed
+from phasegate.engine.project.project import open_project, opened_store
+from phasegate.storage.location import prepare_folder
+from phasegate.storage.rows import Recorded
 from support.alike_runs import alike, one_at_a_time, tree_of
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.memory_ports import CountingClock, MemoryPapers, MemoryRecord, MemoryTrails, memory_desk

@@ -11,8 +11,8 @@ import jsonschema_rs
 import pytest
 
 from phasegate import UnifiedPrompt, load_system_template
+from phasegate.core.prompt.template import AgentPhase
 from phasegate.prompts.templates import SHIPPED_FOLDER
-from phasegate.rules.template import AgentPhase
 from support import entry
 from support.prompt_schemas import SYSTEM_TEMPLATE_METADATA, UNIFIED_PROMPT
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
+from phasegate.core.machine.feature_events import PullOpened, Remarked, SentBack
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.forge.http import Api
-from phasegate.rules.feature_events import PullOpened, Remarked, SentBack
-from phasegate.rules.lifecycle import Stage
-from phasegate.rules.workflow import WORKFLOWS
 from support.fake_forge import REPOSITORY, TOKEN, FakeForge, fake_forge
 from support.feature_project import DESCRIPTION, SLUG, FeatureProject, builds, make_feature_project, smooth, turn
 from support.git_project import git
@@ -514,7 +514,7 @@ def test_a_run_killed_after_each_thing_that_it_did_at_the_forge_does_none_of_the
 
 @pytest.mark.demand("X7.a")
 def test_without_a_forge_nothing_of_it_is_loaded(made: FeatureProject) -> None:
-    script = "import sys\nfrom phasegate.doors.cli import run\nrun(['run', 'quick', 'Say bye to people'])\n"
+    script = "import sys\nfrom phasegate.interfaces.cli import run_command\nrun_command(['run', 'quick', 'Say bye to people'])\n"
     script += "print([name for name in sys.modules if name.startswith(('phasegate.forge', 'urllib.request'))])"
     done = subprocess.run([sys.executable, "-c", script], cwd=made.root, capture_output=True, text=True, timeout=120)
     assert done.stdout.endswith("[]\n"), done

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.project import opened_store
-from phasegate.engine.question_view import ANSWERED, ASKED, open_questions
-from phasegate.engine.questions import LONGEST_TEXT, MOST_OPEN, MOST_OPTIONS, ask
+from phasegate.engine.journal.asking import LONGEST_TEXT, MOST_OPEN, MOST_OPTIONS, ask
+from phasegate.engine.journal.questions import ANSWERED, ASKED, open_questions
+from phasegate.engine.project.project import opened_store
 from phasegate.errors import ConfigError
 from support.board_client import BoardClient
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, implements, make_feature_run

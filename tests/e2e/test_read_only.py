@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.orders import start
-from phasegate.engine.project import opened_store
+from phasegate.engine.drive.orders import start
+from phasegate.engine.project.project import opened_store
 from support.feature_project import SLUG, FeatureProject, make_feature_project
 
 MOUNTS = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && cd "$0" && exec "$@"'

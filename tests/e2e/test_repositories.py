@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.work_package import State
+from phasegate.core.plan.work_package import State
 from support.dispatch_project import (
     FEATURE,
     SLUG,

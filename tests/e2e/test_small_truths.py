@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.core.prompt.document import UnifiedPrompt
 from phasegate.errors import MalformedPrompt
-from phasegate.rules.prompt import UnifiedPrompt
 from support.dispatch_project import approves, implements, make_project, package, turn
 from support.feature_project import DESCRIPTION, MENU, make_feature_project, smooth
 from support.quick_dispatch import FIRST, SECOND, two_agents_two_rounds

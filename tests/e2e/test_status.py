@@ -11,10 +11,10 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.record.location import Location
-from phasegate.record.row_events import gate_judged, job_ended, package_changed, workflow_changed
-from phasegate.record.rows import Gate, Job, Package, WorkflowRow
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.storage.location import Location
+from phasegate.storage.row_events import gate_judged, job_ended, package_changed, workflow_changed
+from phasegate.storage.rows import Gate, Job, Package, WorkflowRow
 from support.dispatch_project import make_project, package
 from support.entry import Done, phasegate
 from support.record import FEATURE, TS, make_repository, open_record
@@ -309,4 +309,11 @@ def test_the_plain_question_loads_no_heavy_module(location: Location) -> None:
     code = "import sys; sys.argv = ['x', 'status']\nfrom phasegate.__main__ import main\nmain()\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=location.root, capture_output=True, text=True)
     loaded = {*done.stdout.splitlines()[-1].split()}
-    assert not loaded & {"click", "msgspec", "json", "subprocess", "phasegate.config", "phasegate.engine.project"}
+    assert not loaded & {
+        "click",
+        "msgspec",
+        "json",
+        "subprocess",
+        "phasegate.config",
+        "phasegate.engine.project.project",
+    }

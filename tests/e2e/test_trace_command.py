@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.journal_entries import feature_step
-from phasegate.engine.project import opened_store
-from phasegate.rules.feature_events import Merged
+from phasegate.core.machine.feature_events import Merged
+from phasegate.engine.journal.entries import feature_step
+from phasegate.engine.project.project import opened_store
 from support.dispatch_project import FILES, SLUG, DispatchProject, approves, make_project, package, turn, writes
 from support.entry import Done, phasegate
 from support.git_project import git, make_repository, write

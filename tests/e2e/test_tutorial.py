@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.probe import holding
-from phasegate.cage.request import Level
+from phasegate.sandbox.probe import holding
+from phasegate.sandbox.request import Level
 from support.dispatch_project import Done
 
 FOLDER = Path(__file__).parents[2] / "docs/tutorial"

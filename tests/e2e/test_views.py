@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from phasegate.agents.spool_request import Status, WorktreeList
-from phasegate.engine.job_view import job_view
-from phasegate.engine.spool_answers import answerer
-from phasegate.engine.views import PackageCard, open_reader
-from phasegate.engine.watching import Follower
-from phasegate.record.reader import Reader
-from phasegate.rules.plain_json import as_data
+from phasegate.agents.spool.requests import Status, WorktreeList
+from phasegate.core.text.light_json import as_data
+from phasegate.engine.jobs.requests import answerer
+from phasegate.engine.views.follow import Follower
+from phasegate.engine.views.job import job_view
+from phasegate.engine.views.overview import PackageCard, open_reader
+from phasegate.storage.reader import Reader
 from support.dispatch_project import SLUG, DispatchProject, approves, implements, make_project, package
 from support.feature_project import SLUG as FEATURE_SLUG
 from support.feature_project import FeatureProject, make_feature_project

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.lifecycle import Stage
-from phasegate.rules.work_package import State
+from phasegate.core.plan.work_package import State
+from phasegate.core.workflow.lifecycle import Stage
 from support.dispatch_project import FILES, DispatchProject, approves, implements, make_project, package, turn
 from support.feature_project import (
     APPROVES,

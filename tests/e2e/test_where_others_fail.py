@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.feature_journal import read_feature
-from phasegate.record.reader import read_store
-from phasegate.rules.lifecycle import Stage
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.engine.journal.feature import read_feature
+from phasegate.storage.reader import read_store
 from support.dispatch_project import Turn, turn
 from support.feature_project import APPROVES, ARCHIVES, DESCRIPTION, SLUG, FeatureProject, make_feature_project, plans
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.dispatch import Stopped, dispatch
-from phasegate.engine.driver import drive
-from phasegate.engine.feature_journal import open_feature_journal
-from phasegate.engine.known import read_known
-from phasegate.engine.packages import find_package
-from phasegate.engine.phase_steps import PhaseSteps
-from phasegate.engine.project import opened_store
-from phasegate.record.lock import feature_lock
-from phasegate.rules.feature_events import Advanced, Escalated, PackageStarted, Started
-from phasegate.rules.lifecycle import Stage
-from phasegate.rules.phase import required_artifacts
-from phasegate.rules.work_package import State
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.machine.feature_events import Advanced, Escalated, PackageStarted, Started
+from phasegate.core.plan.work_package import State
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phases import required_artifacts
+from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.engine.drive.feature import drive
+from phasegate.engine.drive.package import Stopped, dispatch
+from phasegate.engine.jobs.step_context import read_known
+from phasegate.engine.journal.feature import open_feature_journal
+from phasegate.engine.journal.package import find_package
+from phasegate.engine.project.project import opened_store
+from phasegate.engine.steps.feature_steps import PhaseSteps
+from phasegate.storage.lock import feature_lock
 from support.dispatch_project import Done, turn
 from support.feature_project import (
     APPROVES,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.block import check_block
-from phasegate.rules.lifecycle import Stage
-from phasegate.rules.phase import Work, phase_of, required_artifacts
-from phasegate.rules.workflow import WORKFLOWS, resolve_display_name
+from phasegate.core.answer.block import check_block
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phases import Work, phase_of, required_artifacts
+from phasegate.core.workflow.workflows import WORKFLOWS, resolve_display_name
 from support.dispatch_project import Done, turn
 from support.feature_project import (
     BUILDS_WRONGLY,

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
-from phasegate.record.bucket import Bucket, BucketAddress
-from phasegate.record.bucket_record import BucketRecord
-from phasegate.record.location import Location
-from phasegate.record.rows import Event
+from phasegate.storage.bucket.client import Bucket, BucketAddress
+from phasegate.storage.bucket.journal import BucketRecord
+from phasegate.storage.location import Location
+from phasegate.storage.rows import Event
 from support.record import FEATURE, TS
 from support.s3_server import BUCKET, KEYS
 

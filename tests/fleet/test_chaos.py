@@ -16,8 +16,8 @@ import obstore
 import pytest
 
 import support
-from phasegate.record.numbered_log import Page
-from phasegate.record.rows import Recorded
+from phasegate.storage.bucket.numbered_log import Page
+from phasegate.storage.rows import Recorded
 from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
 from support.fleet_chaos import (
     OF_THE_RUN,

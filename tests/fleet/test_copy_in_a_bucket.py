@@ -15,17 +15,17 @@ from time import monotonic
 
 import pytest
 
-from phasegate.engine.local_ports import FilePapers
+from phasegate.engine.project.local_ports import FilePapers
 from phasegate.errors import EnvironmentUnavailable, StateConflict, TryLater
-from phasegate.record.audit import verify
-from phasegate.record.bucket import Bucket, BucketAddress
-from phasegate.record.copying import Copier, chain_log, read_entries
-from phasegate.record.location import Location
-from phasegate.record.reader import read_store
-from phasegate.record.remote_audit import verify_copy
-from phasegate.record.row_events import trail_sealed
-from phasegate.record.rows import Event as Recordable
-from phasegate.record.trails import Trails
+from phasegate.storage.audit import verify
+from phasegate.storage.bucket.audit import verify_copy
+from phasegate.storage.bucket.client import Bucket, BucketAddress
+from phasegate.storage.bucket.copier import Copier, chain_log, read_entries
+from phasegate.storage.location import Location
+from phasegate.storage.reader import read_store
+from phasegate.storage.row_events import trail_sealed
+from phasegate.storage.rows import Event as Recordable
+from phasegate.storage.trails import Trails
 from support.feature_run import DESCRIPTION, SLUG, TYPE, make_feature_run
 from support.record import (
     FEATURE,

@@ -12,17 +12,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from phasegate.cage.probe import holding
-from phasegate.cage.request import Level
-from phasegate.engine.journal_entries import FEATURE_STEP
-from phasegate.engine.notifying import TOLD
-from phasegate.engine.project import open_project
-from phasegate.record.bucket_record import BucketRecord
-from phasegate.record.location import Location
-from phasegate.record.reader import read_store
-from phasegate.record.remote_audit import verify_copy
-from phasegate.record.rows import Recorded
-from phasegate.rules.workflow import NOUNS, WORKFLOWS
+from phasegate.core.workflow.workflows import NOUNS, WORKFLOWS
+from phasegate.engine.journal.entries import FEATURE_STEP
+from phasegate.engine.notify.notifier import TOLD
+from phasegate.engine.project.project import open_project
+from phasegate.sandbox.probe import holding
+from phasegate.sandbox.request import Level
+from phasegate.storage.bucket.audit import verify_copy
+from phasegate.storage.bucket.journal import BucketRecord
+from phasegate.storage.location import Location
+from phasegate.storage.reader import read_store
+from phasegate.storage.rows import Recorded
 from support.alike_runs import alike, alike_side_by_side
 from support.dispatch_project import turn
 from support.feature_project import (

@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from phasegate.record.remote_audit import verify_copy
+from phasegate.storage.bucket.audit import verify_copy
 from support.feature_run import DESCRIPTION, TYPE
 from support.fleet_machines import Fleet
 from support.s3_server import S3Server, free_ports

@@ -19,24 +19,24 @@ from uuid import uuid4
 import pytest
 
 from contract import test_ports
-from phasegate.engine import orders
-from phasegate.engine.driver import Wishes, drive, drive_with
-from phasegate.engine.ports import RunRecord
-from phasegate.engine.project import open_project, opened_store
+from phasegate.core.machine.feature_state import Feature
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.engine.drive import orders
+from phasegate.engine.drive.feature import Wishes, drive, drive_with
+from phasegate.engine.project.ports import RunRecord
+from phasegate.engine.project.project import open_project, opened_store
 from phasegate.errors import MovedOn, StateConflict, TryLater
-from phasegate.record import bucket_trails
-from phasegate.record.bucket import Bucket
-from phasegate.record.bucket_record import BucketRecord, journal_log
-from phasegate.record.bucket_trails import BucketPapers, BucketTrails, live_chunks
-from phasegate.record.location import Location, prepare_folder
-from phasegate.record.recovery import close_left
-from phasegate.record.remote_audit import verify_copy
-from phasegate.record.row_events import job_ended, job_started
-from phasegate.record.rows import Event as Recordable
-from phasegate.record.rows import Job
-from phasegate.record.trail_log import log_files
-from phasegate.rules.feature_state import Feature
-from phasegate.rules.lifecycle import Stage
+from phasegate.storage.bucket import trails as bucket_trails
+from phasegate.storage.bucket.audit import verify_copy
+from phasegate.storage.bucket.client import Bucket
+from phasegate.storage.bucket.journal import BucketRecord, journal_log
+from phasegate.storage.bucket.trails import BucketPapers, BucketTrails, live_chunks
+from phasegate.storage.location import Location, prepare_folder
+from phasegate.storage.row_events import job_ended, job_started
+from phasegate.storage.rows import Event as Recordable
+from phasegate.storage.rows import Job
+from phasegate.storage.trail_log import log_files
+from phasegate.storage.trail_recovery import close_left
 from support.alike_runs import alike, one_at_a_time, tree_of
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.memory_ports import memory_desk

@@ -16,11 +16,11 @@ import pytest
 
 from fleet.test_replay import replayed_and_kept
 from phasegate.errors import StateConflict
-from phasegate.record.bucket import Bucket
-from phasegate.record.bucket_record import BucketRecord
-from phasegate.record.location import Location
-from phasegate.record.numbered_log import Page
-from phasegate.record.rows import Event as Recordable
+from phasegate.storage.bucket.client import Bucket
+from phasegate.storage.bucket.journal import BucketRecord
+from phasegate.storage.bucket.numbered_log import Page
+from phasegate.storage.location import Location
+from phasegate.storage.rows import Event as Recordable
 from phasegate.typed import read_json
 from support.board_client import BoardClient
 from support.feature_run import DESCRIPTION, SLUG, TYPE

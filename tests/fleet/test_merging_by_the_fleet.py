@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.journal_entries import FEATURE_STEP, read_feature_step
-from phasegate.rules.feature_events import Merged
+from phasegate.core.machine.feature_events import Merged
+from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.fleet_machines import BRANCH, Fleet
 from support.git_project import git

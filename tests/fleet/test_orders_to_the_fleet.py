@@ -14,10 +14,10 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from phasegate.record.bucket_record import BucketRecord
-from phasegate.record.location import Location
-from phasegate.record.row_events import job_ended, job_started
-from phasegate.record.rows import Job
+from phasegate.storage.bucket.journal import BucketRecord
+from phasegate.storage.location import Location
+from phasegate.storage.row_events import job_ended, job_started
+from phasegate.storage.rows import Job
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, Turn, judges, names_in, plans
 from support.fleet_machines import Fleet
 from support.git_project import git

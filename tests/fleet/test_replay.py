@@ -20,11 +20,11 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from temporalio.workflow import NondeterminismError
 
 from phasegate import __version__
-from phasegate.engine import fleet_flow
-from phasegate.engine.fleet_client import FleetPayloads
-from phasegate.engine.fleet_flow import FeatureFlow
-from phasegate.rules.decide import FeatureAction, decide
-from phasegate.rules.feature_state import Feature, Step
+from phasegate.core.machine.feature_machine import FeatureAction, decide
+from phasegate.core.machine.feature_state import Feature, Step
+from phasegate.engine.fleet import workflow
+from phasegate.engine.fleet.client import FleetPayloads
+from phasegate.engine.fleet.workflow import FeatureFlow
 from support.alike_runs import alike
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.fleet_machines import Fleet, local_run
@@ -33,7 +33,7 @@ from support.temporal_server import TemporalServer
 
 FOLDER = Path(__file__).parents[1] / "fixtures/fleet_histories"
 HISTORIES = sorted(FOLDER.glob("*.json"))
-FLOW = sha256(Path(fleet_flow.__file__).read_bytes()).hexdigest()[:8]
+FLOW = sha256(Path(workflow.__file__).read_bytes()).hexdigest()[:8]
 ANEW = "record it anew: KEEP_HISTORY=1 make test-fleet"
 
 
@@ -110,7 +110,7 @@ def test_a_changed_rule_is_found_by_the_replay(monkeypatch: pytest.MonkeyPatch) 
     newest = max(HISTORIES, key=lambda path: path.stat().st_mtime)
     if not newest.stem.endswith(FLOW):
         pytest.skip(f"the flow was changed since: {ANEW}")
-    monkeypatch.setattr(fleet_flow, "decide", another)
+    monkeypatch.setattr(workflow, "decide", another)
     with pytest.raises(NondeterminismError):
         replay(kept(newest))
 

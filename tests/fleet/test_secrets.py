@@ -10,7 +10,7 @@ from pathlib import Path
 import obstore
 import pytest
 
-from phasegate.rules.lent_values import LentValues
+from phasegate.core.agents.secrets import LentValues
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.fleet_machines import Fleet, Machine
 from support.quick_dispatch import WHOLE

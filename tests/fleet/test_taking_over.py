@@ -12,8 +12,8 @@ from threading import Event, Thread
 
 import pytest
 
-from phasegate.record.remote_audit import verify_copy
-from phasegate.record.rows import Recorded
+from phasegate.storage.bucket.audit import verify_copy
+from phasegate.storage.rows import Recorded
 from support.alike_runs import alike
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.fleet_machines import BRANCH, Fleet, local_run

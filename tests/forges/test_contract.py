@@ -21,7 +21,7 @@ import pytest
 from phasegate.forge import github
 from phasegate.forge.github import GitHub
 from phasegate.forge.http import Api, HttpAnswer
-from phasegate.forge.table import forge_at
+from phasegate.forge.registry import forge_at
 from support.fake_forge import REPOSITORY, TOKEN, Exchange, fake_forge
 from support.forge_talk import make_source, talk
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.port import AgentConfig, AgentTask, Launch, harness_of
-from phasegate.agents.request_spool import RequestSpool
-from phasegate.agents.sign_in import lent
-from phasegate.cage.job import CagedJob
-from phasegate.cage.request import Level
+from phasegate.agents.run.sandboxed import job_request, run_agent
+from phasegate.agents.run.sign_in import lent
+from phasegate.agents.spool.server import RequestSpool
+from phasegate.core.agents.harnesses import ROWS
+from phasegate.core.prompt.template import AgentPhase
 from phasegate.prompts.templates import load_system_template
-from phasegate.rules.harnesses import ROWS
-from phasegate.rules.template import AgentPhase
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.request import Level
 from support.agent_streams import PROGRAMS
 from support.tasks import JOB_ID, make_task
 

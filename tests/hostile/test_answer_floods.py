@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from phasegate.rules.answer import parse_answer
-from phasegate.rules.untrusted_text import for_terminal
+from phasegate.core.answer.parse import parse_answer
+from phasegate.core.text.escapes import for_terminal
 from support.growth import assert_grows_no_faster_than_its_input
 
 PASS = "\n<review>PASS</review>\n"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.doors.cli import run
 from phasegate.errors import ConfigError
-from phasegate.files import beneath
-from phasegate.record import artifacts
-from phasegate.record.artifacts import list_artifacts, read_artifact, write_artifact
+from phasegate.files import safe_open
+from phasegate.interfaces.cli import run_command
+from phasegate.storage import artifacts
+from phasegate.storage.artifacts import list_artifacts, read_artifact, write_artifact
 
 SLUG = "001-user-login"
 PATHS = [
@@ -257,8 +257,8 @@ def escapes(root: Path, tmp_path: Path, times: int) -> int:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of opening: by the kernel where it can, part by part elsewhere."""
     if request.param == "part by part":
-        monkeypatch.setattr(artifacts, "open_beneath", beneath.open_part_by_part)
-        monkeypatch.setattr(beneath, "open_beneath", beneath.open_part_by_part)
+        monkeypatch.setattr(artifacts, "open_beneath", safe_open.open_part_by_part)
+        monkeypatch.setattr(safe_open, "open_beneath", safe_open.open_part_by_part)
     elif sys.platform != "linux":
         pytest.skip("openat2 is a call of Linux")
     return str(request.param)
@@ -285,7 +285,7 @@ def test_a_kernel_that_forbids_the_call_is_no_hole(root: Path, monkeypatch: pyte
     def forbidden(*_: object) -> int:
         raise PermissionError(1, "forbidden by a sandbox")
 
-    monkeypatch.setattr(beneath, "open_by_kernel", forbidden)
+    monkeypatch.setattr(safe_open, "open_by_kernel", forbidden)
     write_artifact(root, SLUG, "a/x", b"1")
     assert read_artifact(root, SLUG, "a/x") == b"1"
     (root / "kitty-specs" / SLUG / "b").symlink_to(root)
@@ -307,25 +307,25 @@ def test_the_commands_of_the_specification_work(
     source.write_bytes(b"\xff\x00\n")
     where = ["--feature-slug", SLUG, "--relative-path"]
     report = ["artifact", "write", *where, "WP01/test-report.txt", "--content", "Tests: 42 passed, 0 failed"]
-    assert run(report) == 2, "there is no such feature yet"
+    assert run_command(report) == 2, "there is no such feature yet"
     (root / "kitty-specs" / SLUG).mkdir(parents=True)
-    assert run(report) == 0
-    assert run(["artifact", "write", *where, "WP01/report.bin", "--file", str(source)]) == 0
+    assert run_command(report) == 0
+    assert run_command(["artifact", "write", *where, "WP01/report.bin", "--file", str(source)]) == 0
     capsysbinary.readouterr()
-    assert run(["artifact", "read", *where, "WP01/test-report.txt"]) == 0
+    assert run_command(["artifact", "read", *where, "WP01/test-report.txt"]) == 0
     assert capsysbinary.readouterr().out == b"Tests: 42 passed, 0 failed"
-    assert run(["artifact", "read", *where, "WP01/report.bin"]) == 0
+    assert run_command(["artifact", "read", *where, "WP01/report.bin"]) == 0
     assert capsysbinary.readouterr().out == b"\xff\x00\n"
-    assert run(["artifact", "read", *where, "WP01/report.bin", "--json"]) == 0
+    assert run_command(["artifact", "read", *where, "WP01/report.bin", "--json"]) == 0
     assert json.loads(capsysbinary.readouterr().out)["encoding"] == "base64"
-    assert run(["artifact", "list", "--json"]) == 0
+    assert run_command(["artifact", "list", "--json"]) == 0
     listed = json.loads(capsysbinary.readouterr().out)["artifacts"]
     assert [(one["path"], one["branch"]) for one in listed] == [
         ("WP01/report.bin", "record"),
         ("WP01/test-report.txt", "record"),
     ]
     assert not [*root.rglob("report.bin")], "nothing is left untracked in the person's checkout"
-    assert run(["artifact", "write", *where, "../x", "--content", "x"]) == 2
-    assert run(["artifact", "write", *where, "x"]) == 2
-    assert run(["artifact", "read", *where, "missing"]) == 2
+    assert run_command(["artifact", "write", *where, "../x", "--content", "x"]) == 2
+    assert run_command(["artifact", "write", *where, "x"]) == 2
+    assert run_command(["artifact", "read", *where, "missing"]) == 2
     assert b"phasegate artifact list" in capsysbinary.readouterr().err

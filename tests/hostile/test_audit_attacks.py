@@ -17,18 +17,18 @@ from typing import Any
 
 import pytest
 
-from phasegate.doors.cli import run
+from phasegate.core.audit.chain import Link, entry_hash, first_break, origin
+from phasegate.core.audit.trail import bind, entry, read_lines
+from phasegate.core.audit.trail import origin as trail_origin
 from phasegate.errors import StateConflict
-from phasegate.record.audit import verify
-from phasegate.record.git_anchor import read_anchor
-from phasegate.record.location import Location
-from phasegate.record.recovery import recover
-from phasegate.record.row_events import job_started
-from phasegate.record.rows import Job
-from phasegate.record.trails import Trails
-from phasegate.rules.chain import Link, entry_hash, first_break, origin
-from phasegate.rules.trail import bind, entry, read_lines
-from phasegate.rules.trail import origin as trail_origin
+from phasegate.interfaces.cli import run_command
+from phasegate.storage.audit import verify
+from phasegate.storage.git_anchor import read_anchor
+from phasegate.storage.location import Location
+from phasegate.storage.row_events import job_started
+from phasegate.storage.rows import Job
+from phasegate.storage.trail_recovery import recover
+from phasegate.storage.trails import Trails
 from support.record import (
     FEATURE,
     STORE_ID,
@@ -284,7 +284,7 @@ def test_git_alone_finds_a_copy_that_is_older_than_its_ref(location: Location, t
 @pytest.mark.demand("D13.g")
 def test_another_repositorys_folder_is_found(location: Location, tmp_path: Path) -> None:
     other = make_repository(tmp_path / "other")
-    from phasegate.record.store import open_store
+    from phasegate.storage.store import open_store
 
     with open_store(other, "another-id", TS) as store:
         append_numbers(store, range(5))
@@ -515,12 +515,12 @@ def test_the_command_says_no_with_exit_1_and_the_first_bad_entry(
 ) -> None:
     monkeypatch.chdir(location.root)
     monkeypatch.setenv("XDG_STATE_HOME", str(location.state_home.parent))
-    assert run(["audit", "verify"]) == 0
+    assert run_command(["audit", "verify"]) == 0
     assert capsys.readouterr().out == "verified: 16 entries, 2 trails\n"
     write_links(location, CHAIN_ATTACKS["edit"](read_links(location)))
-    assert run(["audit", "verify"]) == 1
+    assert run_command(["audit", "verify"]) == 1
     assert capsys.readouterr().out.startswith("NOT VERIFIED. First: entry 4: was changed")
-    assert run(["audit", "verify", "--json"]) == 1
+    assert run_command(["audit", "verify", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is False
     assert report["problems"][0]["where"] == "entry 4"
@@ -548,14 +548,14 @@ def test_the_command_finds_every_field_that_is_changed_and_text_that_moves_to_th
     assert {name for change in changes for name in change} == {*said._fields} - {"position"}
     for change in changes:
         write_links(location, [*links[:3], Link(said._replace(**change), at.hash), *links[4:]])
-        assert run(["audit", "verify"]) == 1, change
+        assert run_command(["audit", "verify"]) == 1, change
         assert capsys.readouterr().out.startswith("NOT VERIFIED. First: entry 4: was changed"), change
     assert first_break(origin(STORE_ID), [*links[:2], rehashed_before], [], []) is None, "control: whole in itself"
     bound = first_break(origin(STORE_ID), [*links[:2], rehashed_before, *links[3:]], [], [])
     assert bound is not None
     assert bound.position == 4, "an entry is bound to the one before"
     write_links(location, links)
-    assert run(["audit", "verify"]) == 0, "control: as it was written"
+    assert run_command(["audit", "verify"]) == 0, "control: as it was written"
 
 
 def test_a_git_that_lies_in_the_folder_is_not_run(

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.request_spool import Answerer
-from phasegate.agents.spool_request import ArtifactWrite
-from phasegate.engine.job_end import LONGEST_REASON
-from phasegate.engine.project import opened_store
-from phasegate.engine.spool_answers import MOST_ARTIFACT_BYTES, MOST_ARTIFACTS, MOST_VERSIONS, answerer
-from phasegate.engine.views import open_reader
+from phasegate.agents.spool.requests import ArtifactWrite
+from phasegate.agents.spool.server import Answerer
+from phasegate.core.plan.work_package import State
+from phasegate.engine.jobs.assignment import LONGEST_REASON
+from phasegate.engine.jobs.requests import MOST_ARTIFACT_BYTES, MOST_ARTIFACTS, MOST_VERSIONS, answerer
+from phasegate.engine.project.project import opened_store
+from phasegate.engine.views.overview import open_reader
 from phasegate.errors import ConfigError
-from phasegate.rules.work_package import State
 from support.dispatch_project import SLUG, DispatchProject, approves, implements, make_project, package, turn
 
 MIB = 1024**2

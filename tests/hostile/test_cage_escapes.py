@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.job import CagedJob
-from phasegate.cage.probe import holding
-from phasegate.cage.request import Level
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.probe import holding
+from phasegate.sandbox.request import Level
 from support import escape_attempts
 from support.caged import SANDBOXED, Room, need, python
 

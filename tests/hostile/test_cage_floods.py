@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.job import CagedJob
-from phasegate.cage.request import JobLimits, Level
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.request import JobLimits, Level
 from support.caged import ALL_LEVELS, SANDBOXED, Room, eventually, make_room, unprotected
 
 MIB = 1024**2

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage import sweep
-from phasegate.cage.job import CagedJob
-from phasegate.cage.request import JobOutcome, Level
+from phasegate.sandbox import orphans
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.request import JobOutcome, Level
 from support.caged import (
     ALL_LEVELS,
     SANDBOXED,
@@ -267,7 +267,7 @@ def wardens_of(room: Room) -> list[int]:
         pid = process
         while True:
             pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-            if pid <= 1 or b"phasegate.cage.warden" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if pid <= 1 or b"phasegate.sandbox.supervisor" not in Path(f"/proc/{pid}/cmdline").read_bytes():
                 break
             found.append(pid)
     return list(dict.fromkeys(found))
@@ -299,7 +299,7 @@ def test_at_level_none_what_outlives_us_and_the_warden_is_found_by_its_tag(room:
         process.kill()
         process.communicate()
         assert processes_with(room.token), "invalid: nothing outlives both"
-        assert sweep.end_tagged(request.tag) >= 1
+        assert orphans.end_tagged(request.tag) >= 1
         assert eventually(lambda: not processes_with(room.token), 2.0)
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import phasegate
-from phasegate.cage.environment import scrubbed
-from phasegate.cage.job import CagedJob
-from phasegate.cage.request import Level
+from phasegate.sandbox.environment import scrubbed
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.request import Level
 from support.caged import ALL_LEVELS, PYTHON, SANDBOXED, Room, eventually, make_room, unprotected
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: no sandbox on this system")

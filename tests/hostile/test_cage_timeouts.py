@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.job import CagedJob
-from phasegate.cage.request import Level, Request
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.request import Level, Request
 from support.caged import (
     ALL_LEVELS,
     Room,
@@ -186,7 +186,7 @@ def test_a_job_without_end_gets_no_more_than_its_time_whatever_it_forks(room: Ro
 
 def test_subprocess_is_not_needed_by_the_warden() -> None:
     """It starts in some 15 ms because it imports next to nothing."""
-    code = "import sys; import phasegate.cage.warden; print(*sorted(sys.modules))"
+    code = "import sys; import phasegate.sandbox.supervisor; print(*sorted(sys.modules))"
     argv = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"]
     loaded = set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
     assert not loaded & {"subprocess", "enum", "re", "typing", "pathlib", "json", "threading", "signal"}

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.caged import finished_of, job_request
 from phasegate.agents.port import AgentConfig, Ending, FinishedRun, harness_of
-from phasegate.agents.request_spool import RequestSpool, SpoolAnswer
-from phasegate.agents.spool_request import ArtifactWrite, SpoolRequest, Status
-from phasegate.cage.job import CagedJob
-from phasegate.cage.request import Level
-from phasegate.checks.caged import CagedRunner
+from phasegate.agents.run.sandboxed import finished_of, job_request
+from phasegate.agents.spool.requests import ArtifactWrite, SpoolRequest, Status
+from phasegate.agents.spool.server import RequestSpool, SpoolAnswer
+from phasegate.checks.command_runner import CagedRunner
 from phasegate.checks.manifest import gather_evidence
 from phasegate.checks.plan import Command
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.request import Level
 from support.agents import reported
 from support.caged import ALL_LEVELS, SANDBOXED, need
 from support.checkout import PYTEST, SOURCE, TESTS, commit, git, plan, repository, work_since, write

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tools.without_bubblewrap import linked_without
 
-from phasegate.rules.work_package import State
+from phasegate.core.plan.work_package import State
 from support.dispatch_project import FEATURE, FILES, SLUG, DispatchProject, Step, approves, make_project, package, turn
 from support.quick_dispatch import ECHO
 

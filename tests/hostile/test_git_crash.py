@@ -14,11 +14,11 @@ import pytest
 from phasegate.git import GitFailed
 from phasegate.workspace.checkout_lifecycle import Removed, open_feature, remove_checkout
 from phasegate.workspace.merge import AlreadyMerged, Prepared, prepare_merge
-from phasegate.workspace.move_log import Move
-from phasegate.workspace.person_checkout import Obstacle
+from phasegate.workspace.ref_log import Move
 from phasegate.workspace.refs import move_refs
 from phasegate.workspace.repository import Repository
 from phasegate.workspace.repository_locks import repository_lock
+from phasegate.workspace.user_checkout import Obstacle
 from support.git_project import (
     SLUG,
     US,
@@ -215,7 +215,7 @@ def _lock_user(repository: Repository, action: str, environment: dict[str, str])
     code = f"""
 from pathlib import Path
 from phasegate.workspace.repository_locks import repository_lock
-from phasegate.workspace.move_log import Move
+from phasegate.workspace.ref_log import Move
 from phasegate.workspace.refs import move_refs
 from phasegate.workspace.repository import open_repository
 repository = open_repository(Path({str(repository.root)!r}))

@@ -15,7 +15,7 @@ import pytest
 from phasegate.workspace.agent_git_reader import copy_objects
 from phasegate.workspace.changes import Observation, observe
 from phasegate.workspace.checkout import Checkout, opened_root
-from phasegate.workspace.disk import CheckoutLimits
+from phasegate.workspace.checkout_files import CheckoutLimits
 from support.git_project import git, make_checkout, make_repository, seen_in, show, subjects, take_over, write
 
 LOGIN = "src/login.py"
@@ -129,7 +129,7 @@ def checkout(tmp_path: Path) -> Checkout:
 def test_an_odd_git_directory_costs_only_its_own_history(
     checkout: Checkout, make: Callable[[Checkout], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phasegate.workspace.history._TIMEOUT_S", 3.0)
+    monkeypatch.setattr("phasegate.workspace.agent_history._TIMEOUT_S", 3.0)
     make(checkout)
     seen = observe(checkout, limits=CheckoutLimits(file_bytes=20 * 1024**2))
     assert isinstance(seen, Observation)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.scope import Broken, ChangeKind, Scope, Violation, judge
+from phasegate.core.paths.scope import Broken, ChangeKind, Scope, Violation, judge
 from phasegate.workspace.changes import Observation
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.checkout_lifecycle import remove_checkout

@@ -10,8 +10,8 @@ import pytest
 
 from phasegate.workspace.changes import TooMuch, observe
 from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.checkout_files import CheckoutLimits
 from phasegate.workspace.checkout_lifecycle import Removed, Unsaved, remove_checkout
-from phasegate.workspace.disk import CheckoutLimits
 from support.git_project import US, make_checkout, make_repository
 from support.growth import assert_grows_no_faster_than_its_input
 

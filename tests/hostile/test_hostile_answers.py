@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from phasegate.rules.answer import parse_answer
+from phasegate.core.answer.parse import parse_answer
 from support.answer_corpus import FURTHER, GENUINE, HOSTILE, NAMED, OK_RESULT, PASS, Genuine, Hostile
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.request import Level
-from phasegate.record.reader import read_store
-from phasegate.rules.chain import first_break, origin
-from phasegate.rules.work_package import State
+from phasegate.core.audit.chain import first_break, origin
+from phasegate.core.plan.work_package import State
+from phasegate.sandbox.request import Level
+from phasegate.storage.reader import read_store
 from support.caged import need
 from support.dispatch_project import (
     FEATURE,

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from phasegate.cage.redact import MARK, Redactor
-from phasegate.rules.lent_values import LentValues
+from phasegate.core.agents.secrets import LentValues
+from phasegate.sandbox.redact import MARK, Redactor
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, Done, make_project, package
 from support.quick_dispatch import ECHO
 

@@ -9,9 +9,9 @@ import pytest
 from phasegate.agents.port import AgentConfig, Ending, FinishedRun, harness_of
 from phasegate.checks.false_claims import Facts, false_claims
 from phasegate.checks.manifest import gather_evidence
-from phasegate.rules.answer import parse_answer
-from phasegate.rules.package_events import End
-from phasegate.rules.result import Response
+from phasegate.core.answer.json_result import Response
+from phasegate.core.answer.parse import parse_answer
+from phasegate.core.machine.package_events import End
 from support.agents import carry_out, reported
 from support.checkout import git, plan, repository, run_plainly, work_since
 from support.job_ends import judged_implementer

@@ -16,9 +16,9 @@ import pytest
 from phasegate.checks.evidence import Evidence
 from phasegate.checks.manifest import ReturnedWork, gather_evidence
 from phasegate.checks.plan import Command, CommandRan
-from phasegate.checks.setting_up import SetupPlace
+from phasegate.checks.setup import SetupPlace
 from phasegate.checks.setup_cache import SetupCache, is_setup_input
-from phasegate.rules.detection import SetupCandidate
+from phasegate.core.detection.model import SetupCandidate
 from support.checkout import (
     PYTEST,
     SOURCE,

@@ -12,15 +12,15 @@ import pathspec
 import pytest
 import yaml
 
-from phasegate.checks.runner_output import read_test_output
+from phasegate.checks.test_output import read_test_output
+from phasegate.core.paths.glob import compile_pattern
+from phasegate.core.paths.scope import Change, ChangeKind, Scope, judge
+from phasegate.core.plan.dependencies import overlapping
+from phasegate.core.plan.requirements import read_spec
+from phasegate.core.plan.tasks import parse
+from phasegate.core.text.yaml_nodes import Malformed
 from phasegate.prompts.feature_folder import check_path
 from phasegate.prompts.front_matter import read_document, read_yaml
-from phasegate.rules.dependencies import overlapping
-from phasegate.rules.glob import compile_pattern
-from phasegate.rules.scope import Change, ChangeKind, Scope, judge
-from phasegate.rules.spec_annotations import read_spec
-from phasegate.rules.tasks import parse
-from phasegate.rules.yaml_nodes import Malformed
 from support.growth import assert_grows_no_faster_than_its_input, cpu_s
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.probe import holding
-from phasegate.cage.request import Level
+from phasegate.sandbox.probe import holding
+from phasegate.sandbox.request import Level
 from support.caged import eventually
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, approves, implements, make_project, package, turn
 from support.quick_dispatch import ECHO

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.cage.probe import holding
-from phasegate.cage.request import Level
 from phasegate.checks.registry_access import credentials_in, person_access, plain_access
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.sandbox.probe import holding
+from phasegate.sandbox.request import Level
 from support.dispatch_project import SLUG, Step, approves, make_project, package, turn
 from support.feature_project import DESCRIPTION, PASS, FeatureProject, builds, document, file, plans, says
 from support.feature_project import SLUG as FEATURE_SLUG

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.secret_values import secrets_in, secrets_of
-from phasegate.agents.sign_in import is_renewal, lent
+from phasegate.agents.run.secret_values import secrets_in, secrets_of
+from phasegate.agents.run.sign_in import is_renewal, lent
 
 NAME = ".claude/.credentials.json"
 OLD = {

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.request_spool import MOST_AT_ONCE, MOST_ENTRIES, MOST_IN_A_JOB, RequestSpool, SpoolAnswer
-from phasegate.agents.spool_request import ArtifactWrite, SpoolRequest, Status
+from phasegate.agents.spool.requests import ArtifactWrite, SpoolRequest, Status
+from phasegate.agents.spool.server import MOST_AT_ONCE, MOST_ENTRIES, MOST_IN_A_JOB, RequestSpool, SpoolAnswer
 
 NAME = f"{'a' * 32}.json"
 

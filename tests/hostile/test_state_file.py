@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate import next_steps
-from phasegate.record.state_file import LARGEST_STATE_BYTES, read_state
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.storage.state_file import LARGEST_STATE_BYTES, read_state
 
 SOUND = {
     "active_workflow": {

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.outside_watch import Watch
-from phasegate.engine.project import opened_store
-from phasegate.rules.feature_events import SentBack
-from phasegate.rules.lifecycle import Stage
-from phasegate.rules.work_package import State
+from phasegate.core.machine.feature_events import SentBack
+from phasegate.core.plan.work_package import State
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.engine.jobs.outside_watch import Watch
+from phasegate.engine.project.project import opened_store
 from support.dispatch_project import FILES as PACKAGE_FILES
 from support.dispatch_project import Step, Turn, approves, make_project, package, turn, writes
 from support.feature_project import (

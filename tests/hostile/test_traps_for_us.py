@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from phasegate.cage.request import Level
-from phasegate.rules.work_package import State
+from phasegate.core.plan.work_package import State
+from phasegate.sandbox.request import Level
 from phasegate.workspace.removal import remove_tree
 from support.caged import eventually, need
 from support.dispatch_project import (

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from phasegate.cage.broker import Broker, Reached, proxy_for
-from phasegate.cage.job import CagedJob
-from phasegate.cage.probe import holding
-from phasegate.cage.request import WAY_OUT_PORT, Level
-from phasegate.rules.hosts import is_allowed
+from phasegate.core.agents.hosts import is_allowed
+from phasegate.sandbox.egress_proxy import Broker, Reached, proxy_for
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.probe import holding
+from phasegate.sandbox.request import WAY_OUT_PORT, Level
 from support.caged import SANDBOXED, Room, make_room, python
 from support.dispatch_project import make_project, package
 from support.quick_dispatch import ECHO

@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from phasegate.core.prompt.agent_file import OWN_TITLES, Outline, read_agent_file, split_lines
 from phasegate.errors import ConfigError
 from phasegate.prompts.agent_files import due_section, examine
-from phasegate.rules.agent_file import OWN_TITLES, Outline, read_agent_file, split_lines
 from support.growth import assert_grows_no_faster_than_its_input
 
 FRAGMENTS = st.sampled_from(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.rules.answer import parse_answer
+from phasegate.core.answer.parse import parse_answer
 from support.answer_fuzz import ATOMS, PHASES, Mutant, complaint, mutants
 from support.slow_answer import slow_verdict
 

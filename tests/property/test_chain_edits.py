@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.rules.chain import ChainEntry, Head, Link, entry_hash, first_break, origin
-from phasegate.rules.trail import Action, Done, Source, bind, entry, read_lines
-from phasegate.rules.trail import origin as trail_origin
+from phasegate.core.audit.chain import ChainEntry, Head, Link, entry_hash, first_break, origin
+from phasegate.core.audit.trail import Action, Done, Source, bind, entry, read_lines
+from phasegate.core.audit.trail import origin as trail_origin
 
 START = origin("store")
 ENTRIES = st.lists(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from phasegate.rules.answer_words import Verdict
-from phasegate.rules.board import orders_while_waiting, standing_of
-from phasegate.rules.decide import apply, decide
-from phasegate.rules.feature_events import (
+from phasegate.core.answer.vocabulary import Verdict
+from phasegate.core.display.event_lines import allowed_orders
+from phasegate.core.display.status import orders_while_waiting, standing_of
+from phasegate.core.machine.feature_events import (
     Completed,
     FeatureLimits,
     GateChecked,
@@ -23,13 +23,13 @@ from phasegate.rules.feature_events import (
     PackageEnded,
     WentBack,
 )
-from phasegate.rules.feature_state import ROLES, Feature, Step
-from phasegate.rules.lifecycle import Stage
-from phasegate.rules.package_events import End
-from phasegate.rules.phase import Work
-from phasegate.rules.step_outcomes import open_packages
-from phasegate.rules.telling import allowed_orders
-from phasegate.rules.work_package import State
+from phasegate.core.machine.feature_machine import apply, decide
+from phasegate.core.machine.feature_outcomes import open_packages
+from phasegate.core.machine.feature_state import ROLES, Feature, Step
+from phasegate.core.machine.package_events import End
+from phasegate.core.plan.work_package import State
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phases import Work
 from support.feature_model import ORDERS, World, after, anything, begin, is_earned, key, outcomes
 
 P, K, R, C = Work.PLANNING, Work.PACKAGES, Work.REVIEW, Work.COMMANDS

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from phasegate import next_steps
-from phasegate.rules.gate import GateOutcome, GateResult
-from phasegate.rules.lifecycle import (
+from phasegate.core.workflow.gate import GateOutcome, GateResult
+from phasegate.core.workflow.lifecycle import (
     Refusal,
     Stage,
     Step,
@@ -27,7 +27,7 @@ from phasegate.rules.lifecycle import (
     start,
     state_view,
 )
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.workflow.workflows import WORKFLOWS
 
 LIMIT = 3
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from phasegate.rules.answer_words import Verdict
-from phasegate.rules.package_events import (
+from phasegate.core.answer.vocabulary import Verdict
+from phasegate.core.machine.package_events import (
     AttemptJudged,
     AttemptsCompared,
     AttemptTaken,
@@ -31,8 +31,8 @@ from phasegate.rules.package_events import (
     Validated,
     failure_key,
 )
-from phasegate.rules.package_run import BY_AGENTS, Owed, PackageAction, PackageStep, Run, apply, decide, fold
-from phasegate.rules.work_package import State
+from phasegate.core.machine.package_machine import BY_AGENTS, Owed, PackageAction, PackageStep, Run, apply, decide, fold
+from phasegate.core.plan.work_package import State
 
 Path = tuple[PackageHappened, ...]
 AT_FORGE = PackageLimits(2, 0, 1, 1, 0)  # by pull requests

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phasegate.core.paths.scope import Scope
+from phasegate.core.plan.dependencies import find_cycles, needs, overlapping, waves
+from phasegate.core.plan.planning import plan_packages
+from phasegate.core.plan.requirements import read_spec
+from phasegate.core.plan.tasks import Task, parse
+from phasegate.core.plan.work_package import WorkPackage, problems, split
+from phasegate.core.text.markdown_lines import squeeze
+from phasegate.core.text.yaml_nodes import Malformed
 from phasegate.prompts.front_matter import read_document, read_yaml
 from phasegate.prompts.package_reader import read
 from phasegate.prompts.package_writer import write
-from phasegate.rules.dependencies import find_cycles, needs, overlapping, waves
-from phasegate.rules.document_lines import squeeze
-from phasegate.rules.package_planning import plan_packages
-from phasegate.rules.scope import Scope
-from phasegate.rules.spec_annotations import read_spec
-from phasegate.rules.tasks import Task, parse
-from phasegate.rules.work_package import WorkPackage, problems, split
-from phasegate.rules.yaml_nodes import Malformed
 from support.packages import LINES, PATHS, login_plan, work_packages
 from support.task_lists import render
 

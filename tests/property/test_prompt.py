@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phasegate.core.prompt.document import ContextItem, ItemType, UnifiedPrompt
+from phasegate.core.prompt.template import fill
 from phasegate.prompts import stream
-from phasegate.rules.prompt import ContextItem, ItemType, UnifiedPrompt
-from phasegate.rules.template import fill
 from support import any_text
 
 

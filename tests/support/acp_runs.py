@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from phasegate.agents.acp_events import Order
+from phasegate.agents.acp.events import Order
 from phasegate.agents.port import (
     AgentConfig,
     AgentEvent,

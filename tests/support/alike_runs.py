@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from phasegate.record.rows import Recorded
+from phasegate.storage.rows import Recorded
 from support.feature_run import FeatureRun, make_feature_run
 
 ID = re.compile(

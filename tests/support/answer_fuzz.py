@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from phasegate.rules.answer import parse_answer
+from phasegate.core.answer.parse import parse_answer
 from support.answer_corpus import CHANGES, GENUINE, HOSTILE, NO_RESULT, OK_RESULT, PASS, STEPS
 from support.slow_answer import slow_verdict
 

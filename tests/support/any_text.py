@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from phasegate.rules.prompt import ContextItem, ItemType, UnifiedPrompt
+from phasegate.core.prompt.document import ContextItem, ItemType, UnifiedPrompt
 
 # What breaks careless renderers, besides whatever hypothesis thinks of.
 _AWKWARD = (

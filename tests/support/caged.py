@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import pytest
 
-from phasegate.cage import reach
-from phasegate.cage.environment import scrubbed
-from phasegate.cage.probe import holding
-from phasegate.cage.request import Level, Request
+from phasegate.sandbox import readable_paths
+from phasegate.sandbox.environment import scrubbed
+from phasegate.sandbox.probe import holding
+from phasegate.sandbox.request import Level, Request
 
 SANDBOXED = [Level.WORKTREE, Level.OFFLINE]
 ALL_LEVELS = [Level.NONE, *SANDBOXED]
-PYTHON = reach.interpreter()
+PYTHON = readable_paths.interpreter()
 
 
 class Room(NamedTuple):

@@ -15,8 +15,8 @@ from phasegate.checks.commands import Bench
 from phasegate.checks.manifest import ReturnedWork, asked
 from phasegate.checks.plan import Command, CommandRan, Plan, Runner
 from phasegate.checks.secrets import Added, added_lines
-from phasegate.checks.setting_up import SetupPlace
-from phasegate.rules.commits import Commit
+from phasegate.checks.setup import SetupPlace
+from phasegate.core.plan.commits import Commit
 
 # Hypothesis and anyio lie beside pytest here; their plugins take three quarters of the start.
 PYTEST_ALONE = "-p no:cacheprovider -p no:hypothesispytest -p no:anyio"

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phasegate.engine.dispatch import PackageReport, dispatch
-from phasegate.engine.packages import find_package, load_plan
-from phasegate.engine.project import Project, open_project, opened_store
-from phasegate.record.audit import verify
-from phasegate.record.reader import read_store
-from phasegate.record.rows import Job, Package
+from phasegate.engine.drive.package import dispatch
+from phasegate.engine.journal.package import PackageReport, find_package, load_plan
+from phasegate.engine.project.project import Project, open_project, opened_store
+from phasegate.storage.audit import verify
+from phasegate.storage.reader import read_store
+from phasegate.storage.rows import Job, Package
 from support.entry import Done as Done
 from support.entry import phasegate
 from support.git_project import git, make_repository, saved_work

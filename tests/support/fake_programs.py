@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-from phasegate.cage.probe import choose
+from phasegate.sandbox.probe import choose
 from support.entry import Done, phasegate
 from support.git_project import make_repository
 

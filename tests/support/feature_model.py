@@ -1,6 +1,6 @@
 """An independent account of a feature's evidence, and everything that can happen to a feature: for model checks.
 
-The account is kept from the events alone and knows nothing of how `rules/decide` keeps its own. Where the two
+The account is kept from the events alone and knows nothing of how `core/machine/feature_machine` keeps its own. Where the two
 disagree about a gate, one of them is wrong.
 """
 
@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.rules.answer_words import Verdict
-from phasegate.rules.decide import decide, take
-from phasegate.rules.feature_events import (
+from phasegate.core.answer.vocabulary import Verdict
+from phasegate.core.machine.feature_events import (
     Advanced,
     Cancelled,
     Completed,
@@ -44,11 +43,12 @@ from phasegate.rules.feature_events import (
     WentBack,
     Written,
 )
-from phasegate.rules.feature_state import ROLES, Feature, Step
-from phasegate.rules.lifecycle import Refusal, Stage
-from phasegate.rules.package_events import End, RemarkTaken
-from phasegate.rules.phase import Work
-from phasegate.rules.work_package import State
+from phasegate.core.machine.feature_machine import decide, take
+from phasegate.core.machine.feature_state import ROLES, Feature, Step
+from phasegate.core.machine.package_events import End, RemarkTaken
+from phasegate.core.plan.work_package import State
+from phasegate.core.workflow.lifecycle import Refusal, Stage
+from phasegate.core.workflow.phases import Work
 
 PACKAGES = {"WP01": (), "WP02": ("WP01",)}
 SIDE_BY_SIDE: dict[str, tuple[str, ...]] = {"WP01": (), "WP02": ()}

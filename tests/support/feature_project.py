@@ -16,19 +16,19 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.doors.cli import run as run_command
-from phasegate.engine.driver import Wishes, drive
-from phasegate.engine.feature_journal import read_feature
-from phasegate.engine.journal_entries import FEATURE_STEP, read_feature_step
-from phasegate.engine.orders import start
-from phasegate.engine.project import Project, open_project, opened_store
-from phasegate.record.audit import verify
-from phasegate.record.reader import read_store
-from phasegate.record.rows import Gate, Job, Package
-from phasegate.rules.feature_events import Happened
-from phasegate.rules.feature_state import Feature
-from phasegate.rules.phase import Work, phase_of, required_artifacts
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.machine.feature_events import Happened
+from phasegate.core.machine.feature_state import Feature
+from phasegate.core.workflow.phases import Work, phase_of, required_artifacts
+from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.engine.drive.feature import Wishes, drive
+from phasegate.engine.drive.orders import start
+from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
+from phasegate.engine.journal.feature import read_feature
+from phasegate.engine.project.project import Project, open_project, opened_store
+from phasegate.interfaces.cli import run_command
+from phasegate.storage.audit import verify
+from phasegate.storage.reader import read_store
+from phasegate.storage.rows import Gate, Job, Package
 from support.dispatch_project import Step, Turn, turn
 from support.entry import Done, phasegate
 from support.git_project import git, make_repository, saved_work

@@ -11,11 +11,11 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phasegate.engine.project import Project, open_project
-from phasegate.record.audit import verify
-from phasegate.record.location import Location
-from phasegate.record.reader import Reader, read_store
-from phasegate.record.rows import Job
+from phasegate.engine.project.project import Project, open_project
+from phasegate.storage.audit import verify
+from phasegate.storage.location import Location
+from phasegate.storage.reader import Reader, read_store
+from phasegate.storage.rows import Job
 from support.entry import Done, phasegate
 from support.git_project import git, make_repository
 

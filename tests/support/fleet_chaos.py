@@ -19,9 +19,9 @@ from threading import Event, RLock, Thread
 from time import monotonic
 from typing import Any
 
-from phasegate.engine.journal_entries import FEATURE_STEP, PACKAGE_STEP
-from phasegate.record.bucket import Bucket
-from phasegate.record.rows import Recorded
+from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP
+from phasegate.storage.bucket.client import Bucket
+from phasegate.storage.rows import Recorded
 from support.alike_runs import alike, one_at_a_time
 from support.feature_run import DESCRIPTION, SLUG, TASKS, TYPE, Turn, implements, judges, plans
 from support.fleet_machines import Fleet, Machine

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
-from phasegate.cage.probe import holding
-from phasegate.cage.request import Level
-from phasegate.record.bucket_record import BucketRecord
-from phasegate.record.location import Location
-from phasegate.record.rows import Recorded
+from phasegate.sandbox.probe import holding
+from phasegate.sandbox.request import Level
+from phasegate.storage.bucket.journal import BucketRecord
+from phasegate.storage.location import Location
+from phasegate.storage.rows import Recorded
 from support.alike_runs import one_at_a_time
 from support.feature_run import DESCRIPTION, SLUG, TYPE, FeatureRun
 from support.git_project import git

@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from phasegate.cage.bounded_output import Lines, Stream
-from phasegate.cage.job import CagedJob
-from phasegate.cage.request import Request
+from phasegate.sandbox.bounded_output import Lines, Stream
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.request import Request
 
 
 def main() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from phasegate.core.forge.pull_request import Opinion, PullState
 from phasegate.forge.port import Forge, MergeOutcome, Wanted
-from phasegate.rules.pull_request import Opinion, PullState
 from support.fake_forge import FakeForge, FakeReview
 from support.git_project import git, make_repository
 

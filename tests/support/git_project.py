@@ -10,15 +10,15 @@ from pathlib import Path
 from phasegate.git import Identity
 from phasegate.workspace.changes import Observation, observe
 from phasegate.workspace.checkout import Assignment, Checkout
+from phasegate.workspace.checkout_creation import Terms
 from phasegate.workspace.checkout_lifecycle import open_feature, take_checkout
-from phasegate.workspace.checkout_making import Terms
 from phasegate.workspace.harvest import Harvest, harvest
 from phasegate.workspace.merge import AlreadyMerged, Prepared
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import SAVED, RefMoved, advance_branch
 from phasegate.workspace.repository import Repository, is_ancestor, open_repository, read_refs
 from phasegate.workspace.repository_locks import repository_lock
+from phasegate.workspace.user_checkout import Obstacle
 
 SLUG = "001-user-login"
 AGENT = Identity("scripted", "scripted@agents.invalid")

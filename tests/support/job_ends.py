@@ -7,7 +7,7 @@ from pathlib import Path
 
 from phasegate.agents.port import AgentReport, FinishedRun
 from phasegate.config.settings import Agent, HarnessKind
-from phasegate.engine.job_end import Assigned, Ended, judged
+from phasegate.engine.jobs.assignment import Assigned, Ended, judged
 from support.packages import minimal
 from support.tasks import JOB_ID
 

@@ -9,17 +9,17 @@ from threading import Event as Cancelled
 from threading import RLock
 from typing import TypeVar
 
-from phasegate.agents.request_spool import SpoolAnswer
-from phasegate.agents.spool_request import SpoolRequest
-from phasegate.engine.admission import DriverDesk
-from phasegate.engine.ports import RunRecord, TrailSink
-from phasegate.engine.project import Project
+from phasegate.agents.spool.requests import SpoolRequest
+from phasegate.agents.spool.server import SpoolAnswer
+from phasegate.core.audit.chain import Head
+from phasegate.core.audit.trail import Done, bind, entry, origin
+from phasegate.core.workflow.spending import Spent
+from phasegate.engine.jobs.admission import DriverDesk
+from phasegate.engine.project.ports import RunRecord, TrailSink
+from phasegate.engine.project.project import Project
 from phasegate.errors import MovedOn, StateConflict
-from phasegate.record.row_events import row_of
-from phasegate.record.rows import Event, Gate, Job, Package, Recorded, Row, Seal, WorkflowRow
-from phasegate.rules.chain import Head
-from phasegate.rules.spending import Spent
-from phasegate.rules.trail import Done, bind, entry, origin
+from phasegate.storage.row_events import row_of
+from phasegate.storage.rows import Event, Gate, Job, Package, Recorded, Row, Seal, WorkflowRow
 
 R = TypeVar("R", Package, Job, Gate, WorkflowRow)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from phasegate import next_steps
-from phasegate.rules.next_steps import EVENTS
-from phasegate.rules.workflow import WORKFLOWS
+from phasegate.core.display.next_steps import EVENTS
+from phasegate.core.workflow.workflows import WORKFLOWS
 
 
 def state(type_: str = "feature", index: int = 0, **changes: object) -> dict[str, Any]:

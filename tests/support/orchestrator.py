@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from phasegate.cage.job import CagedJob
-from phasegate.cage.request import Request
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.request import Request
 
 
 def main() -> None:

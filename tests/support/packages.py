@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from phasegate.core.plan.work_package import Deliverables, PackageChecks, WorkPackage
 from phasegate.prompts.package_writer import PackagePlan
 from phasegate.prompts.profiles import Profile
-from phasegate.rules.work_package import Deliverables, PackageChecks, WorkPackage
 
 LOGIN_FORM = WorkPackage(
     work_package_id="WP01",

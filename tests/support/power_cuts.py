@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from phasegate.engine.project import open_project
-from phasegate.engine.watching import Follower
+from phasegate.core.display.status import NOTICE
+from phasegate.engine.project.project import open_project
+from phasegate.engine.views.follow import Follower
 from phasegate.errors import PhasegateError
-from phasegate.record.reader import read_store
-from phasegate.record.rows import Recorded
-from phasegate.rules.board import NOTICE
+from phasegate.storage.reader import read_store
+from phasegate.storage.rows import Recorded
 from support.dispatch_project import FEATURE
 from support.feature_run import DESCRIPTION, TYPE, FeatureRun, make_feature_run
 from support.power_loss import Call, Disk, calls_of, said_by, trace

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.agents.caged import job_request, run_agent
 from phasegate.agents.port import (
     AgentConfig,
     AgentEvent,
@@ -26,10 +25,11 @@ from phasegate.agents.port import (
     Launch,
     harness_of,
 )
-from phasegate.agents.request_spool import RequestSpool
-from phasegate.cage.job import CagedJob
-from phasegate.cage.probe import choose
-from phasegate.cage.request import Level
+from phasegate.agents.run.sandboxed import job_request, run_agent
+from phasegate.agents.spool.server import RequestSpool
+from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.probe import choose
+from phasegate.sandbox.request import Level
 from support.git_project import make_repository
 from support.tasks import make_task
 

@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from phasegate.record.location import Location
-from phasegate.record.row_events import job_ended, job_started, package_changed, trail_sealed
-from phasegate.record.rows import Event, Job, Package
-from phasegate.record.store import Store, open_store
-from phasegate.record.trail_log import log_files, read_log
-from phasegate.record.trail_reader import Fields, read_job
-from phasegate.record.trails import Trails
-from phasegate.rules.chain import ChainEntry, Link
-from phasegate.rules.trail import Action, Done, Source
+from phasegate.core.audit.chain import ChainEntry, Link
+from phasegate.core.audit.trail import Action, Done, Source
+from phasegate.storage.location import Location
+from phasegate.storage.row_events import job_ended, job_started, package_changed, trail_sealed
+from phasegate.storage.rows import Event, Job, Package
+from phasegate.storage.store import Store, open_store
+from phasegate.storage.trail_log import log_files, read_log
+from phasegate.storage.trail_reader import Fields, read_job
+from phasegate.storage.trails import Trails
 
 TS = "2026-03-01T10:15:34Z"
 FEATURE = "001-user-login"

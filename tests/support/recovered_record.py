@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from phasegate.record.audit import AuditReport, verify
-from phasegate.record.location import Location
-from phasegate.record.recovery import recover
-from phasegate.record.store import open_store
+from phasegate.storage.audit import AuditReport, verify
+from phasegate.storage.location import Location
+from phasegate.storage.store import open_store
+from phasegate.storage.trail_recovery import recover
 
 TS = "2026-03-01T10:15:34Z"
 FEATURE = "001-login"

@@ -11,9 +11,9 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import NamedTuple
 
-from phasegate.engine.fleet_trial import free_ports, s3_command
+from phasegate.engine.fleet.local_fleet import free_ports, s3_command
 from phasegate.errors import EnvironmentUnavailable
-from phasegate.record.bucket import Bucket, BucketAddress
+from phasegate.storage.bucket.client import Bucket, BucketAddress
 
 __all__ = ["free_ports"]
 ACCESS, SECRET = "test-access-key", "test-secret-key"

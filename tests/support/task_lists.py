@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from phasegate.rules.tasks import Task
+from phasegate.core.plan.tasks import Task
 
 _NOTHING = ("", "none", "-", "—", "n/a")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPlaces, Share, make_envelope
 from phasegate.agents.port import AgentConfig, AgentTask
-from phasegate.rules.scope import Scope
+from phasegate.core.paths.scope import Scope
 
 JOB_ID = "3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d"
 

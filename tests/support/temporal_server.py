@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from threading import Event
 
-from phasegate.engine.fleet_trial import free_ports, temporal_answers, temporal_command
+from phasegate.engine.fleet.local_fleet import free_ports, temporal_answers, temporal_command
 
 READY_WITHIN_S = 120.0
 

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from phasegate.engine.project import open_project
-from phasegate.engine.run_log import read_timed
-from phasegate.record.reader import read_store
+from phasegate.engine.journal.entries import read_timed
+from phasegate.engine.project.project import open_project
+from phasegate.storage.reader import read_store
 from support.entry import phasegate
 
 Entry = dict[str, Any]

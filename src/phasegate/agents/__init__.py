@@ -1,1 +1,1 @@
-"""One file a harness: how each agent program is driven and what its end means."""
+"""Adapters for agent programs: one module per program, with shared packages for streams, ACP, the request spool and sandboxed runs."""

@@ -17,9 +17,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from phasegate.agents.envelope import Envelope
+from phasegate.core.agents.harnesses import ROWS, HarnessRow
+from phasegate.core.paths.scope import Scope
 from phasegate.errors import ConfigError
-from phasegate.rules.harnesses import ROWS, HarnessRow
-from phasegate.rules.scope import Scope
 
 NOTHING = Scope(())
 MOST_TOKENS, MOST_COST_USD = 10**12, 1e9  # what is more is a mistake, and too much of it cannot be added up
@@ -158,7 +158,7 @@ class AgentReport(msgspec.Struct, frozen=True):
 
 
 class Talk(Protocol):
-    """The running job, as its reading may talk to it: `phasegate.cage.job.CagedJob` is one."""
+    """The running job, as its reading may talk to it: `phasegate.sandbox.job.CagedJob` is one."""
 
     def send(self, data: bytes) -> None:
         """Add to its standard input, which the launch must have kept open."""
@@ -213,5 +213,5 @@ def harness_of(kind: str) -> Harness:
     row = ROWS.get(kind)
     if row is None:
         raise ConfigError(f"there is no harness {kind!r}", f"use one of: {', '.join(ROWS)}")
-    module = import_module(f"phasegate.agents.{row.driven_by or row.kind}")
+    module = import_module(f"phasegate.agents.programs.{row.driven_by or row.kind}")
     return Harness(row, partial(module.launch, row), partial(module.reading, row))

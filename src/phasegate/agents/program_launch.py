@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.agents.command import own_files, run_variables
 from phasegate.agents.port import AgentTask, Launch
-from phasegate.rules.harnesses import HarnessRow
+from phasegate.agents.programs.command import own_files, run_variables
+from phasegate.core.agents.harnesses import HarnessRow
 
 PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
 ROUTES = (*PROXIES, *(name.lower() for name in PROXIES))

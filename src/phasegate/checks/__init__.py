@@ -1,1 +1,1 @@
-"""Evidence, gathered by us: deliverables, tests, linter, coverage, commits."""
+"""Evidence that Phasegate gathers itself: deliverables, tests, lint, coverage, commits, secrets."""

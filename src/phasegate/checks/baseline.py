@@ -14,9 +14,9 @@ import msgspec
 
 from phasegate.checks.evidence import Check, Outcome
 from phasegate.checks.excerpt import listed
-from phasegate.checks.runner_output import TestRun
-from phasegate.rules.retry import Fault
-from phasegate.rules.untrusted_text import for_terminal
+from phasegate.checks.test_output import TestRun
+from phasegate.core.machine.retry import Fault
+from phasegate.core.text.escapes import for_terminal
 
 MOST_FINDINGS = 20_000
 _NUMBER = re.compile(r"[0-9]+")

@@ -14,11 +14,11 @@ from phasegate.checks.coverage_report import BadReport, Counted, reaches, read_c
 from phasegate.checks.evidence import Check, Outcome, failed, not_asked, passed
 from phasegate.checks.excerpt import excerpt, listed, one_line
 from phasegate.checks.plan import Access, Command, CommandRan, Plan, Purpose, Runner
-from phasegate.checks.runner_output import TestRun, read_test_output
-from phasegate.checks.setting_up import SetUp, SetupGround, SetupPlace, set_up
+from phasegate.checks.setup import SetUp, SetupGround, SetupPlace, set_up
 from phasegate.checks.snapshot import mark_of, take_snapshot
-from phasegate.rules.retry import Fault, classify
-from phasegate.rules.untrusted_text import for_terminal
+from phasegate.checks.test_output import TestRun, read_test_output
+from phasegate.core.machine.retry import Fault, classify
+from phasegate.core.text.escapes import for_terminal
 
 _NOT_EXECUTABLE, _NOT_FOUND, _PYTEST_NO_TESTS = 126, 127, 5
 _NO_MODULE = re.compile(r"^\S{1,500}: No module named \S{1,200}$|^npm (?:ERR!|error) Missing script: ", re.M)

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from phasegate.checks.runner_output import TestRun
-from phasegate.rules.retry import Fault
+from phasegate.checks.test_output import TestRun
+from phasegate.core.machine.retry import Fault
 
 _NOT_FOUND = 127  # as a shell ends
 

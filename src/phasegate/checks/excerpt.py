@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phasegate.rules.untrusted_text import for_terminal
+from phasegate.core.text.escapes import for_terminal
 
 HEAD_LINES, TAIL_LINES, LONGEST_LINE = 20, 60, 300
 _LOOK_AT = 100_000  # characters at each end: no more of a flood is looked at

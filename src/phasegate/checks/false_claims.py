@@ -13,8 +13,8 @@ from phasegate.checks.deliverables import problem_with
 from phasegate.checks.evidence import Evidence, Outcome
 from phasegate.checks.excerpt import one_line
 from phasegate.checks.plan import Purpose
-from phasegate.rules.commits import Commit
-from phasegate.rules.result import Artifacts, ReportedCommit, Response
+from phasegate.core.answer.json_result import Artifacts, ReportedCommit, Response
+from phasegate.core.plan.commits import Commit
 
 MOST_CLAIMS = 200
 COVERAGE_SLACK = 0.5  # points

@@ -18,9 +18,9 @@ from phasegate.checks.evidence import Check, Evidence, Outcome, failed, not_aske
 from phasegate.checks.excerpt import listed, one_line
 from phasegate.checks.plan import Plan, Purpose, Runner
 from phasegate.checks.secrets import ALLOWED_BY, Added, find_secrets
-from phasegate.checks.setting_up import SetupPlace
+from phasegate.checks.setup import SetupPlace
 from phasegate.checks.snapshot import Snapshot, changed_files, take_snapshot
-from phasegate.rules.commits import Commit, unnamed_commits
+from phasegate.core.plan.commits import Commit, unnamed_commits
 
 _PROOFS = frozenset(("deliverables", Purpose.BUILD, Purpose.TEST, Purpose.COVERAGE))
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from phasegate.rules.detection import SetupCandidate
-from phasegate.rules.scope import LOCK_FILES
+from phasegate.core.detection.model import SetupCandidate
+from phasegate.core.paths.scope import LOCK_FILES
 
 REPORTS = (
     *("coverage.json", "coverage.xml", "coverage.lcov", "lcov.info", "coverage/lcov.info"),

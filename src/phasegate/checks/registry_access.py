@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from phasegate.errors import PhasegateError
-from phasegate.files.plain_text import read_plain_file
+from phasegate.files.text_file import read_plain_file
 
 _EXACT = frozenset(
     (

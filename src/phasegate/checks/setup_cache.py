@@ -20,7 +20,7 @@ import msgspec
 
 from phasegate.checks.plan import Plan
 from phasegate.checks.snapshot import Snapshot, take_snapshot
-from phasegate.rules.project_files import MANIFESTS, is_requirements
+from phasegate.core.detection.files import MANIFESTS, is_requirements
 from phasegate.typed import read_json
 
 KEPT_AT_MOST = 8

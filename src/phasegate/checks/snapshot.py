@@ -8,7 +8,7 @@ from hashlib import sha1, sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.files.times import times_tell
+from phasegate.files.file_times import times_tell
 
 _SHA1_DIGITS = 40
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 
 from phasegate.config.acp_registry import acp_agents
-from phasegate.config.agreement import Problem, as_variable, problems, suggestion
+from phasegate.config.cross_checks import Problem, as_variable, problems, suggestion
 from phasegate.config.layers import (
     DEFAULT,
     FILE_NAME,
@@ -31,8 +31,8 @@ from phasegate.config.layers import (
     unknown_seed_variables,
 )
 from phasegate.config.settings import Agent, Config, Settings
+from phasegate.core.agents.harnesses import ACP, ROWS
 from phasegate.errors import ConfigError
-from phasegate.rules.harnesses import ACP, ROWS
 from phasegate.typed import read_value
 
 __all__ = [

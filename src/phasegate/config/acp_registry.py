@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from phasegate.core.agents.harnesses import ACP, HarnessRow, known_row
 from phasegate.errors import ConfigError
-from phasegate.rules.harnesses import ACP, HarnessRow, known_row
 from phasegate.typed import read_json
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError
-from phasegate.files.plain_text import read_plain_file
+from phasegate.files.text_file import read_plain_file
 
 Key = tuple[str, ...]
 

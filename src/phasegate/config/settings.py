@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from phasegate.rules.harnesses import ROWS
-from phasegate.rules.scope import LITTER
+from phasegate.core.agents.harnesses import ROWS
+from phasegate.core.paths.scope import LITTER
 
 AtLeastOne = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 NotNegative = Annotated[int, Meta(ge=0, le=1_000)]

@@ -1,1 +1,1 @@
-"""Decide, act, record, again."""
+"""Orchestration: decide the next step, run it, record the result. Sub-packages are layered; see pyproject.toml."""

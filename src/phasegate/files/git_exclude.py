@@ -6,7 +6,7 @@ import os
 import stat
 
 from phasegate.errors import ConfigError
-from phasegate.files.durable import write_all
+from phasegate.files.durable_write import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Forges: where pull requests are. One module a forge behind `port.Forge`; `table` names them."""
+"""Pull requests on GitHub, GitLab and Gitea: one module per forge behind `port.Forge`."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from phasegate.forge.github_like import Comment, GitHubLike, Label, PullAnswer, Review, all_passed, as_pull, open_first
+from phasegate.core.forge.pull_request import Look, Pull, PullState, Remark
+from phasegate.forge.github_api import Comment, GitHubLike, Label, PullAnswer, Review, all_passed, as_pull, open_first
 from phasegate.forge.http import Read
 from phasegate.forge.port import MergeAnswer, MergeOutcome, Wanted
-from phasegate.rules.pull_request import Look, Pull, PullState, Remark
 
 _DRAFT = "WIP: "
 

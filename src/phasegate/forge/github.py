@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from phasegate.forge.github_like import Comment, GitHubLike, PullAnswer, Review, all_passed, as_pull, open_first
+from phasegate.core.forge.pull_request import Look, Pull
+from phasegate.forge.github_api import Comment, GitHubLike, PullAnswer, Review, all_passed, as_pull, open_first
 from phasegate.forge.http import ApiFailed, Read
 from phasegate.forge.port import MergeAnswer, MergeOutcome, Wanted
-from phasegate.rules.pull_request import Look, Pull
 from phasegate.typed import read_json, read_value
 
 THREADS = """

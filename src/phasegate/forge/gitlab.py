@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
-from phasegate.forge.github_like import CONTEXT, all_passed, open_first
+from phasegate.core.forge.pull_request import Look, Opinion, Pull, PullState, Remark
+from phasegate.forge.collaborators import Writers
+from phasegate.forge.github_api import CONTEXT, all_passed, open_first
 from phasegate.forge.http import Api, Read
-from phasegate.forge.people import Writers
 from phasegate.forge.port import Issue, MergeAnswer, MergeOutcome, Wanted
-from phasegate.rules.pull_request import Look, Opinion, Pull, PullState, Remark
 
 _DRAFT = "Draft: "
 _DEVELOPER = 30  # the least access level that may push

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from phasegate.core.forge.pull_request import Look, Pull
 from phasegate.forge.http import Api
-from phasegate.rules.pull_request import Look, Pull
 
 
 class Wanted(NamedTuple):

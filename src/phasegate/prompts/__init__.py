@@ -1,1 +1,1 @@
-"""The words of the product, as data, and their loader."""
+"""Prompt texts as data (templates, agent files, profiles) and their loaders."""

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.rules.agent_file import (
+from phasegate.core.prompt.agent_file import (
     AgentFile,
     Section,
     findings,
@@ -15,7 +15,7 @@ from phasegate.rules.agent_file import (
     read_agent_file,
     with_section,
 )
-from phasegate.rules.agent_role import ANY_PHASE, AgentKind, Role, declared_role, section_for
+from phasegate.core.prompt.agent_role import ANY_PHASE, AgentKind, Role, declared_role, section_for
 
 SHIPPED_FOLDER = Path(__file__).parent / "agent_files"
 _SECTIONS_FOLDER = Path(__file__).parent / "agent_sections"

@@ -7,16 +7,16 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.core.prompt.budget import Cut, Fitted, Piece, PieceKind, fit, shorten
+from phasegate.core.prompt.document import ContextItem, ItemType, UnifiedPrompt, head, tail
+from phasegate.core.prompt.hidden_characters import Hidden, hidden_in_item, hidden_in_text, shown_name
+from phasegate.core.prompt.project_tree import project_tree
+from phasegate.core.text.token_estimate import estimate_tokens
 from phasegate.errors import ConfigError, PromptTooLarge, UnreadableFile
-from phasegate.files.blocks import read_up_to, refuse_to_leave
-from phasegate.prompts.shipped_words import Notes, phrases, skeletons_of
+from phasegate.files.block_reader import read_up_to, refuse_to_leave
+from phasegate.prompts.shipped_texts import Notes, phrases, skeletons_of
 from phasegate.prompts.stream import HIDDEN_SHOWN, FileSource, Parts
 from phasegate.prompts.templates import FOLDER, find_template, inject_variables
-from phasegate.rules.budget import Cut, Fitted, Piece, PieceKind, fit, shorten
-from phasegate.rules.hidden import Hidden, hidden_in_item, hidden_in_text, shown_name
-from phasegate.rules.prompt import ContextItem, ItemType, UnifiedPrompt, head, tail
-from phasegate.rules.tokens import estimate_tokens
-from phasegate.rules.tree import project_tree
 
 NOTES_TOKENS = 1_200
 _SECTION_TOKENS = 350

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import msgspec
 
+from phasegate.core.paths.repo_path import path_problem
+from phasegate.core.plan.consistency import SPEC, TASKS, FeatureDocuments, FeatureReport, check, headings_of
+from phasegate.core.plan.package_fields import PackageReading
+from phasegate.core.plan.requirements import Spec, read_spec
+from phasegate.core.plan.tasks import TaskList, parse
+from phasegate.core.plan.work_package import slug_is_safe
+from phasegate.core.text.finding import Finding, Placed
+from phasegate.core.text.visible import visible
+from phasegate.core.text.yaml_nodes import Malformed, split
 from phasegate.errors import ConfigError, UnreadableFile
-from phasegate.files.blocks import read_up_to
+from phasegate.files.block_reader import read_up_to
 from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import read as read_package
-from phasegate.rules.feature import SPEC, TASKS, FeatureDocuments, FeatureReport, check, headings_of
-from phasegate.rules.finding import Finding, Placed
-from phasegate.rules.package_fields import PackageReading
-from phasegate.rules.repo_path import path_problem
-from phasegate.rules.spec_annotations import Spec, read_spec
-from phasegate.rules.tasks import TaskList, parse
-from phasegate.rules.visible_text import visible
-from phasegate.rules.work_package import slug_is_safe
-from phasegate.rules.yaml_nodes import Malformed, split
 
 LARGEST_DOCUMENT_BYTES = 16 * 1024 * 1024
 _PACKAGE_FILE = re.compile(r"WP[0-9]+(?:-[^/]*)?\.md")

@@ -1,6 +1,6 @@
 """YAML as far as documents need it: mappings, lists and text. Nothing in it is guessed, referred to or constructed.
 
-It stands outside `rules/` because it needs PyYAML. Only the parser of that is used, event by event: no resolver, so
+It stands outside `core/` because it needs PyYAML. Only the parser of that is used, event by event: no resolver, so
 `no` and `1.10` stay text, and no constructor, so a tag cannot make anything.
 """
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
-from phasegate.rules.finding import shown
-from phasegate.rules.yaml_nodes import Entries, Items, Malformed, Node, Text, split
+from phasegate.core.text.finding import shown
+from phasegate.core.text.yaml_nodes import Entries, Items, Malformed, Node, Text, split
 
 LARGEST_FRONT_MATTER = 256 * 1024
 DEEPEST_NESTING = 8

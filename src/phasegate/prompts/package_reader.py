@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from phasegate.core.plan.package_fields import PackageReading, read_fields
+from phasegate.core.plan.work_package import WorkPackage
+from phasegate.core.text.finding import Finding, refuse
+from phasegate.core.text.yaml_nodes import Malformed
 from phasegate.prompts.front_matter import read_document
-from phasegate.rules.finding import Finding, refuse
-from phasegate.rules.package_fields import PackageReading, read_fields
-from phasegate.rules.work_package import WorkPackage
-from phasegate.rules.yaml_nodes import Malformed
 
 
 def read(text: str, folder_slug: str = "") -> PackageReading:

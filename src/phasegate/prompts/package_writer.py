@@ -15,11 +15,11 @@ from tomllib import loads
 import msgspec
 import yaml
 
+from phasegate.core.plan.package_fields import write_fields
+from phasegate.core.plan.work_package import WorkPackage, split
+from phasegate.core.prompt.template import fill_all
+from phasegate.core.text.markdown_lines import lines_of, squeeze
 from phasegate.prompts.profiles import Profile
-from phasegate.rules.document_lines import lines_of, squeeze
-from phasegate.rules.package_fields import write_fields
-from phasegate.rules.template import fill_all
-from phasegate.rules.work_package import WorkPackage, split
 from phasegate.typed import read_value
 
 

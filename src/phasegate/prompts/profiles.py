@@ -8,9 +8,9 @@ from tomllib import loads
 
 import msgspec
 
+from phasegate.core.plan.work_package import PROFILES
+from phasegate.core.text.finding import closest
 from phasegate.errors import ConfigError
-from phasegate.rules.finding import closest
-from phasegate.rules.work_package import PROFILES
 from phasegate.typed import read_value
 
 

@@ -8,11 +8,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from phasegate.core.prompt.document import ContextItem, ItemType, closing, element, head, opening, tail
+from phasegate.core.prompt.hidden_characters import Hidden, hidden_characters, hidden_in_item, may_hide
+from phasegate.core.text.xml import carries_utf8, escape, escape_utf8, spell
 from phasegate.errors import UnreadableFile
-from phasegate.files.blocks import OpenFile, regular_file
-from phasegate.rules.hidden import Hidden, hidden_characters, hidden_in_item, may_hide
-from phasegate.rules.prompt import ContextItem, ItemType, closing, element, head, opening, tail
-from phasegate.rules.xml_text import carries_utf8, escape, escape_utf8, spell
+from phasegate.files.block_reader import OpenFile, regular_file
 
 HELD_BYTES = 1024 * 1024  # up to here a file is read once; a larger one is looked through first and read again
 HIDDEN_SHOWN = 20  # per item

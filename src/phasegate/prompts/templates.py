@@ -9,10 +9,18 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.core.prompt.template import (
+    BASE,
+    KNOWN_AGENTS,
+    AgentPhase,
+    TemplateName,
+    fill,
+    name_of_file,
+    template_name,
+)
 from phasegate.errors import ConfigError, TemplateNotFound, TemplateRefused, UnreadableFile
-from phasegate.files.blocks import read_up_to
-from phasegate.prompts.shipped_words import phrases
-from phasegate.rules.template import BASE, KNOWN_AGENTS, AgentPhase, TemplateName, fill, name_of_file, template_name
+from phasegate.files.block_reader import read_up_to
+from phasegate.prompts.shipped_texts import phrases
 
 FOLDER = "templates/system"
 SHIPPED_FOLDER = Path(__file__).parent / FOLDER

@@ -1,1 +1,1 @@
-"""All git: worktrees, what changed, harvest, merge."""
+"""Everything done with git: checkouts, changes, harvest, merge, refs."""

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phasegate.files import read_plain
-from phasegate.files.beneath import folder_beneath
+from phasegate.files.safe_open import folder_beneath
 from phasegate.git import GitFailed, Place, git
-from phasegate.workspace.disk import CheckoutLimits, LimitReached, blob_id, names_in, read_beneath
+from phasegate.workspace.checkout_files import CheckoutLimits, LimitReached, blob_id, names_in, read_beneath
 from phasegate.workspace.repository import Repository
 
 _REF = re.compile(r"refs/[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.files.times import times_tell
+from phasegate.files.file_times import times_tell
 from phasegate.git import Identity
 from phasegate.workspace.agent_git_reader import fingerprint
 from phasegate.workspace.checkout import Checkout, opened_root

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.core.paths.scope import LITTER, Change, ChangeKind, Mode
 from phasegate.errors import StateConflict
-from phasegate.rules.scope import LITTER, Change, ChangeKind, Mode
 from phasegate.workspace.agent_git_reader import fingerprint, read_index
+from phasegate.workspace.agent_history import History, read_history, staged_changes
 from phasegate.workspace.checkout import (
     Checkout,
     Record,
@@ -23,12 +24,11 @@ from phasegate.workspace.checkout import (
     records_folder,
     start_from,
 )
-from phasegate.workspace.disk import CheckoutLimits, Found, LimitReached
-from phasegate.workspace.history import History, read_history, staged_changes
+from phasegate.workspace.checkout_files import CheckoutLimits, Found, LimitReached
+from phasegate.workspace.checkout_scan import Start, Survey, survey
 from phasegate.workspace.index_file import Snapshot
 from phasegate.workspace.repository import temporary_folder
 from phasegate.workspace.submodules import altered_in_submodules
-from phasegate.workspace.survey import Start, Survey, survey
 from phasegate.workspace.tree_diff import Difference
 
 DEFAULT_LIMITS = CheckoutLimits()

@@ -16,14 +16,14 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.files.beneath import opened_folder
-from phasegate.files.durable import replace_file
+from phasegate.files.durable_write import replace_file
+from phasegate.files.safe_open import opened_folder
 from phasegate.git import git
 from phasegate.typed import read_value
+from phasegate.workspace.checkout_scan import Start
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.index_file import Snapshot, entry_of, is_whole, read_snapshot
 from phasegate.workspace.repository import Repository, read_blobs, temporary_folder
-from phasegate.workspace.survey import Start
 
 WORKTREES = ".worktrees"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.|lock\b)){0,98}[A-Za-z0-9]|[A-Za-z0-9]")

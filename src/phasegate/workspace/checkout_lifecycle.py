@@ -10,21 +10,21 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.core.agents.secrets import NOTHING_LENT, LentValues
 from phasegate.errors import EnvironmentUnavailable, StateConflict
-from phasegate.files.durable import sync_folders
-from phasegate.rules.lent_values import NOTHING_LENT, LentValues
+from phasegate.files.durable_write import sync_folders
 from phasegate.workspace.changes import TooMuch
 from phasegate.workspace.checkout import Assignment, Checkout, check_names, find_checkout, records_folder
-from phasegate.workspace.checkout_making import Terms, adopt, home_of, make, retire
-from phasegate.workspace.checkout_start import advance, at_feature_head, beginning_of
-from phasegate.workspace.move_log import Move
+from phasegate.workspace.checkout_base import advance, at_feature_head, beginning_of
+from phasegate.workspace.checkout_creation import Terms, adopt, home_of, make, retire
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.person_checkout import checkout_on
+from phasegate.workspace.ref_log import Move
 from phasegate.workspace.refs import BRANCHES, KEPT, SAVED, branch_is_gone, move_refs
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import checkout_lock, repository_lock
 from phasegate.workspace.saved_work import Saved, keep_branch, save
+from phasegate.workspace.user_checkout import checkout_on
 
 
 class Unsaved(NamedTuple):

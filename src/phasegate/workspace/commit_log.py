@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 
+from phasegate.core.plan.commits import Commit
 from phasegate.git import git
-from phasegate.rules.commits import Commit
+from phasegate.workspace.git_cache import git_about
 from phasegate.workspace.refs import BRANCHES, KEPT
-from phasegate.workspace.remembered import git_about
 from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.tree_diff import RAW, tree_entries
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.core.paths.scope import link_problem
 from phasegate.errors import StateConflict
 from phasegate.git import Identity, Place, git
-from phasegate.rules.scope import link_problem
 from phasegate.workspace.agent_git_writer import Seedling, write_agents_git
 from phasegate.workspace.repository import NOBODY, Repository, read_blobs, read_refs, temporary_folder
 from phasegate.workspace.submodules import fill_submodules

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from phasegate.errors import StateConflict
 from phasegate.git import GitFailed, make_durable
+from phasegate.workspace.agent_history import AgentCommit
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation
 from phasegate.workspace.checkout import Checkout, Record, find_checkout, records_folder, write_record
-from phasegate.workspace.disk import CheckoutLimits, LimitReached
-from phasegate.workspace.history import AgentCommit
+from phasegate.workspace.checkout_files import CheckoutLimits, LimitReached
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits, write_merge
 from phasegate.workspace.path_states import (
     States,
@@ -30,11 +30,11 @@ from phasegate.workspace.path_states import (
     remaining,
     versions,
 )
-from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import BRANCHES, RefMoved, advance_branch
 from phasegate.workspace.repository import commit_of, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import RepositoryLock, checkout_lock, repository_lock
 from phasegate.workspace.tree_diff import differences, tree_of
+from phasegate.workspace.user_checkout import Obstacle
 
 
 class Taken(NamedTuple):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from phasegate.rules.glob import compile_pattern
+from phasegate.core.paths.glob import compile_pattern
 
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 

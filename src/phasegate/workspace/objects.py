@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from phasegate.core.paths.repo_path import names_git_directory
 from phasegate.errors import StateConflict
 from phasegate.git import Identity, Place, git
-from phasegate.rules.repo_path import names_git_directory
 from phasegate.workspace.repository import Repository, temporary_folder, write_git_directory
 
 _BATCH_BYTES = 32 * 1024**2

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from phasegate.workspace.agent_git_reader import copy_objects
+from phasegate.workspace.agent_history import AgentCommit
 from phasegate.workspace.changes import Observation
 from phasegate.workspace.checkout import Checkout, Record, opened_root
-from phasegate.workspace.disk import CheckoutLimits, Found, content_as_seen
-from phasegate.workspace.history import AgentCommit
+from phasegate.workspace.checkout_files import CheckoutLimits, Found, content_as_seen
 from phasegate.workspace.index_file import Snapshot
 from phasegate.workspace.objects import Version
 from phasegate.workspace.repository import Repository, read_blobs, temporary_folder

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from phasegate.errors import StateConflict
 from phasegate.git import GitFailed, Place, git, make_durable
-from phasegate.workspace.move_log import Move, note_moves
-from phasegate.workspace.person_checkout import Obstacle, checkout_on, held_index
+from phasegate.workspace.ref_log import Move, note_moves
 from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.repository_locks import RepositoryLock
+from phasegate.workspace.user_checkout import Obstacle, checkout_on, held_index
 
 BRANCHES = "refs/heads/"
 SAVED = "refs/phasegate/saved/"

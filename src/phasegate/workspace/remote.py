@@ -7,10 +7,10 @@ import os
 from enum import StrEnum
 from typing import NamedTuple
 
-from phasegate.cage.run import Finished
 from phasegate.errors import EnvironmentUnavailable, TryLater
 from phasegate.git import ask_as_the_person, git_over_network
-from phasegate.workspace.move_log import Move
+from phasegate.sandbox.run_program import Finished
+from phasegate.workspace.ref_log import Move
 from phasegate.workspace.refs import BRANCHES
 from phasegate.workspace.repository import Repository, commit_of
 

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from phasegate.files import open_new
-from phasegate.files.beneath import folder_beneath, opened_folder
-from phasegate.workspace.disk import names_in
+from phasegate.files.safe_open import folder_beneath, opened_folder
+from phasegate.workspace.checkout_files import names_in
 
 _PREFIX = ".removing-"
 

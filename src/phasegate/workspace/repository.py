@@ -12,13 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
-from phasegate.cage.environment import safe_path
-from phasegate.cage.run import run
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.files import git_exclude
-from phasegate.files.durable import make_folder, sync_folders, sync_tree
+from phasegate.files.durable_write import make_folder, sync_folders, sync_tree
 from phasegate.git import GitFailed, Identity, Place, ask_as_the_person, git, git_program
-from phasegate.workspace.remembered import Remembered, git_about
+from phasegate.sandbox.environment import safe_path
+from phasegate.sandbox.run_program import run
+from phasegate.workspace.git_cache import Remembered, git_about
 
 NOBODY = Identity("Phasegate", "phasegate@localhost")
 # Bytes are stored and written as they are: this file wins over every `.gitattributes` of a tree.

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
+from phasegate.core.agents.secrets import LEFT_OUT, NOTHING_LENT, LentValues
 from phasegate.errors import StateConflict
-from phasegate.rules.lent_values import LEFT_OUT, NOTHING_LENT, LentValues
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout
-from phasegate.workspace.disk import CheckoutLimits, Found
-from phasegate.workspace.move_log import Move
+from phasegate.workspace.checkout_files import CheckoutLimits, Found
 from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits
 from phasegate.workspace.path_states import can_be_taken, contents_seen, versions
+from phasegate.workspace.ref_log import Move
 from phasegate.workspace.refs import BRANCHES, SAVED, move_refs
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import repository_lock

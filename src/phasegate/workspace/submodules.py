@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.git import GitFailed, Place, git
-from phasegate.workspace.disk import CheckoutLimits, look
+from phasegate.workspace.checkout_files import CheckoutLimits, look
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.repository import Repository, git_dir_in, read_blobs, temporary_folder
 from phasegate.workspace.tree_diff import tree_entries

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from phasegate.git import Place
+from phasegate.workspace.git_cache import git_about
 from phasegate.workspace.objects import Version
-from phasegate.workspace.remembered import git_about
 from phasegate.workspace.repository import Repository
 
 RAW = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv")

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.agents.api_error import BROKEN_STREAMS
 from phasegate.agents.port import (
     AgentConfig,
     AgentEvent,
@@ -23,7 +22,8 @@ from phasegate.agents.port import (
     Usage,
     harness_of,
 )
-from phasegate.rules.harnesses import ROWS
+from phasegate.agents.stream.api_error import BROKEN_STREAMS
+from phasegate.core.agents.harnesses import ROWS
 from support.agent_streams import FOLDER, NOW_S, PROGRAMS, REPOSITORY, recorded
 from support.agents import Mute, read
 from support.caged import eventually
@@ -240,7 +240,7 @@ RATE_LIMITED = (
 def test_codex_that_waits_for_the_end_of_a_limit_is_stopped_in_time_unless_it_gets_on(
     task: AgentTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phasegate.agents.codex.PATIENCE_S", 0.05)
+    monkeypatch.setattr("phasegate.agents.programs.codex.PATIENCE_S", 0.05)
     waits, gets_on = Mute(), Mute()
     for talk in (gets_on, waits):
         reading = harness_of("codex").reading(task, talk)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from phasegate.agents.port import AgentConfig, AgentReport, AgentTask, Ending, FinishedRun, Usage, harness_of
-from phasegate.rules.harnesses import ROWS
+from phasegate.core.agents.harnesses import ROWS
 from support.agent_streams import FOLDER, PROGRAMS, REPOSITORY, recorded
 from support.agents import read
 from support.tasks import make_task

@@ -8,8 +8,8 @@ import pytest
 
 from phasegate.checks.evidence import Check, Evidence, Outcome
 from phasegate.checks.false_claims import Facts, FalseClaim, false_claims
-from phasegate.rules.commits import Commit
-from phasegate.rules.result import Artifacts, ReportedCommit, Response
+from phasegate.core.answer.json_result import Artifacts, ReportedCommit, Response
+from phasegate.core.plan.commits import Commit
 from support.checkout import commit, git, repository, write
 
 LINTED = Evidence((Check(name="lint", outcome=Outcome.PASSED, summary="exit status 0"),))

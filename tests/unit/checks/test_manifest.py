@@ -14,10 +14,10 @@ from phasegate.checks.evidence import Check, Evidence, Outcome
 from phasegate.checks.manifest import ReturnedWork, gather_evidence
 from phasegate.checks.plan import Command, CommandRan
 from phasegate.checks.secrets import Added
-from phasegate.checks.setting_up import Collected, SetupPlace
+from phasegate.checks.setup import Collected, SetupPlace
 from phasegate.checks.setup_cache import SetupCache
-from phasegate.rules.detection import SetupCandidate
-from phasegate.rules.retry import Fault
+from phasegate.core.detection.model import SetupCandidate
+from phasegate.core.machine.retry import Fault
 from support.checkout import (
     PYTEST,
     SOURCE,

@@ -11,19 +11,19 @@ import pytest
 
 import phasegate
 from phasegate.files import open_plain, read_plain
-from phasegate.files.beneath import folder_beneath, open_beneath, open_by_kernel, open_part_by_part, opened_folder
-from phasegate.files.durable import replace_at
+from phasegate.files.durable_write import replace_at
+from phasegate.files.safe_open import folder_beneath, open_beneath, open_by_kernel, open_part_by_part, opened_folder
 
 LIMIT = 100
 # Each opens files of ours in folders that no agent can write, or locks and devices.
 OPENED_ELSEWHERE = {
-    "agents/acp_files.py",
-    "engine/agent_files.py",
-    "record/heads.py",
-    "record/lock.py",
-    "record/trail_log.py",
-    "workspace/move_log.py",
-    "workspace/person_checkout.py",
+    "agents/acp/files.py",
+    "engine/tools/agent_files.py",
+    "storage/chain_heads.py",
+    "storage/lock.py",
+    "storage/trail_log.py",
+    "workspace/ref_log.py",
+    "workspace/user_checkout.py",
     "workspace/repository_locks.py",
 }
 
@@ -106,7 +106,7 @@ def test_nobody_else_opens_files_by_flags() -> None:
     found = {
         str(path.relative_to(source))
         for path in source.rglob("*.py")
-        if re.search(r"\bos\.open\((?!os\.devnull)", path.read_text()) and path.parent.name not in ("files", "cage")
+        if re.search(r"\bos\.open\((?!os\.devnull)", path.read_text()) and path.parent.name not in ("files", "sandbox")
     }
     assert found - OPENED_ELSEWHERE == set()
     assert OPENED_ELSEWHERE - found == set(), "the list is no longer than it must be"

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.core.prompt.budget import Piece, PieceKind
+from phasegate.core.prompt.document import UnifiedPrompt
+from phasegate.core.workflow.phases import PHASES, Work, required_artifacts
+from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.errors import PromptTooLarge, TemplateNotFound
 from phasegate.prompts.assemble import PromptRequest, PromptSource, as_parts, assemble, read_pieces, system_prompt
-from phasegate.prompts.shipped_words import load_skeleton, phrases, skeletons_of
+from phasegate.prompts.shipped_texts import load_skeleton, phrases, skeletons_of
 from phasegate.prompts.stream import write_xml
 from phasegate.prompts.templates import load_system_template
-from phasegate.rules.budget import Piece, PieceKind
-from phasegate.rules.phase import PHASES, Work, required_artifacts
-from phasegate.rules.prompt import UnifiedPrompt
-from phasegate.rules.workflow import WORKFLOWS
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tokens"
 PATHS = [f"src/module{number}/file{part}.py" for number in range(12) for part in range(8)] + ["README.md"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from phasegate.doors.cli.spec import spec
+from phasegate.core.plan.consistency import anchor
 from phasegate.errors import ConfigError
+from phasegate.interfaces.cli.spec import spec
 from phasegate.prompts.feature_folder import check_path
 from phasegate.prompts.package_writer import write
-from phasegate.rules.feature import anchor
 from support.packages import login_plan, minimal
 
 SPEC = """<!-- spec-kitty: validated -->
@@ -207,7 +207,7 @@ def test_the_command_speaks_json(folder: Folder) -> None:
 
 
 def test_the_check_loads_nothing_that_is_only_for_display(folder: Folder) -> None:
-    code = "import sys; from phasegate.doors.cli import run; run(sys.argv[1:]); print(sorted(sys.modules))"
+    code = "import sys; from phasegate.interfaces.cli import run_command; run_command(sys.argv[1:]); print(sorted(sys.modules))"
     command = [sys.executable, "-c", code, "spec", "check", str(folder.path)]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for module in ("rich", "pathspec", "asyncio", "tomllib", "importlib.resources"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from phasegate.core.text.yaml_nodes import Entries, Fields, Items, Malformed, Text, split
 from phasegate.prompts import front_matter
 from phasegate.prompts.front_matter import read_document, read_yaml
-from phasegate.rules.yaml_nodes import Entries, Fields, Items, Malformed, Text, split
 
 
 def test_scalars_stay_the_text_that_was_written() -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.core.plan.planning import plan_packages, read_guidance
+from phasegate.core.plan.tasks import parse
+from phasegate.core.plan.work_package import Deliverables, PackageChecks, problems
 from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import load, read
 from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.prompts.profiles import load_profile
-from phasegate.rules.package_planning import plan_packages, read_guidance
-from phasegate.rules.tasks import parse
-from phasegate.rules.work_package import Deliverables, PackageChecks, problems
 from support.packages import LOGIN_FORM, LOGIN_REQUIREMENTS, login_plan, minimal
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "WP01.md"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.core.detection.project_kind import kind_of_root
+from phasegate.core.paths.scope import LITTER, LOCK_FILES
+from phasegate.core.plan.work_package import PROFILES
 from phasegate.errors import ConfigError
 from phasegate.prompts.package_writer import PackagePlan, write
 from phasegate.prompts.profiles import load_profile
-from phasegate.rules.scope import LITTER, LOCK_FILES
-from phasegate.rules.telling_files import kind_of_root
-from phasegate.rules.work_package import PROFILES
 from support.packages import login_plan, minimal
 
 # The Rust section of the dispatch specification, word for word.

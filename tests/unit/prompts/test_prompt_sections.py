@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from phasegate import check_block, next_steps, resolve_display_name
+from phasegate.core.answer.block import parse_status
+from phasegate.core.prompt.agent_file import Section, read_agent_file
+from phasegate.core.prompt.agent_role import AgentKind
+from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.errors import ConfigError
 from phasegate.prompts.agent_files import due_section, shipped_files
-from phasegate.rules.agent_file import Section, read_agent_file
-from phasegate.rules.agent_role import AgentKind
-from phasegate.rules.block import parse_status
-from phasegate.rules.workflow import WORKFLOWS
 
 # The text that the module design of the orchestrator prescribes, word for word.
 PROTOCOL = (Path(__file__).parents[2] / "fixtures/interface/protocol.md").read_text()

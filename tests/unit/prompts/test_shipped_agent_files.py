@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from phasegate.core.prompt.agent_file import front_matter, read_agent_file
+from phasegate.core.prompt.agent_role import AgentKind
+from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.prompts.agent_files import ShippedFile, examine, shipped_files
-from phasegate.rules.agent_file import front_matter, read_agent_file
-from phasegate.rules.agent_role import AgentKind
-from phasegate.rules.workflow import WORKFLOWS
 from support.agent_file_shapes import CLOSING_LINES, SUB_AGENTS
 
 FILES = {file.name: file for file in shipped_files()}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.core.prompt.document import ContextItem, ItemType, UnifiedPrompt
+from phasegate.core.prompt.hidden_characters import Hidden
 from phasegate.errors import UnreadableFile
-from phasegate.files.blocks import CHUNK_BYTES
+from phasegate.files.block_reader import CHUNK_BYTES
 from phasegate.prompts.stream import HELD_BYTES, HIDDEN_SHOWN, FileSource, Parts, write_xml
-from phasegate.rules.hidden import Hidden
-from phasegate.rules.prompt import ContextItem, ItemType, UnifiedPrompt
 
 LARGE = HELD_BYTES + 10 * CHUNK_BYTES
 ENDINGS = ["é", "中", "👩", "<", "&amp;", "\r\n", "\\u{", "\x00", "]]>", "\ufffe"]

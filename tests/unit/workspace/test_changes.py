@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.rules.scope import Broken, Change, ChangeKind, Mode, Scope, judge
+from phasegate.core.paths.scope import Broken, Change, ChangeKind, Mode, Scope, judge
 from phasegate.workspace.changes import Observation, TooMuch, observe
 from phasegate.workspace.checkout import Checkout
-from phasegate.workspace.disk import CheckoutLimits
+from phasegate.workspace.checkout_files import CheckoutLimits
 from phasegate.workspace.repository import open_repository
 from support.git_project import FILES, git, make_checkout, make_repository, seen_in, take_over, write
 

@@ -9,7 +9,7 @@ import pytest
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from phasegate.git import GitFailed, git, git_program
-from phasegate.workspace.outside_state import changed_outside, look_outside
+from phasegate.workspace.outside_changes import changed_outside, look_outside
 from phasegate.workspace.repository import NOBODY, commit_of, open_repository, person_at_work
 from support.git_project import git as plain_git
 from support.git_project import make_checkout, make_repository, write

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, prepare_merge
-from phasegate.workspace.person_checkout import Obstacle
 from phasegate.workspace.refs import RefMoved
 from phasegate.workspace.repository import Repository, open_repository
 from phasegate.workspace.repository_locks import repository_lock
+from phasegate.workspace.user_checkout import Obstacle
 from support.git_project import SLUG, US, finish_merge, git, make_repository, show, write
 
 FEATURE = f"feat/{SLUG}"

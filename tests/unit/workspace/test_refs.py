@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.move_log import Move
+from phasegate.workspace.ref_log import Move
 from phasegate.workspace.refs import RefMoved, move_refs
 from phasegate.workspace.repository_locks import repository_lock
 from support.git_project import git, make_repository

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.files.beneath import opened_folder
+from phasegate.files.safe_open import opened_folder
 from phasegate.workspace.removal import removal_room, remove_tree
 from support.git_project import write
 

@@ -1,0 +1,209 @@
+"""`opencode`: OpenCode, headless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    EventKind,
+    FinishedRun,
+    Launch,
+    StreamReading,
+    Talk,
+    Usage,
+)
+from phasegate.agents.program_launch import LONGEST_TOOL_S, TOOLS_SERVER, launch_of, model_option, settings_file
+from phasegate.agents.stream.api_error import Trouble
+from phasegate.agents.stream.line import LineReader, count
+from phasegate.agents.stream.state import ReadsStream, StreamState
+from phasegate.agents.stream.tool_use import ToolInput, notice, tool_result, tool_use
+from phasegate.core.agents.harnesses import HarnessRow
+from phasegate.errors import ConfigError
+
+_ENV = {
+    "OPENCODE_DISABLE_PROJECT_CONFIG": "1",  # `opencode.json` of the project could send the key elsewhere
+    "OPENCODE_PURE": "1",  # no plugins: those of the project's `.opencode` are programs
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "OPENCODE_DISABLE_MODELS_FETCH": "1",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+    "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    "OPENCODE_DISABLE_SHARE": "1",
+}
+_NO_SHELL = {"OPENCODE_PERMISSION": '{"bash":{"*":"deny","git add *":"allow","git commit *":"allow"}}'}
+_SERVER = {"type": "local", "command": [*TOOLS_SERVER], "enabled": True, "timeout": LONGEST_TOOL_S * 1_000}
+_TOOLS = {".config/opencode/opencode.json": settings_file({"mcp": {"phasegate": _SERVER}})}
+_ERRORS_ON_STDERR = ("--print-logs", "--log-level", "ERROR")
+_STREAM_ERROR, _ITS_OWN, _CAUSE = 'message="stream error"', " small=false ", 'error.error="'
+PATIENCE_S = 120.0  # it waits as long as a rate limit lasts, hours maybe: we wait better
+LONGEST_LOG_LINE = 4_000
+_MOST_EMPTY_STEPS = 5  # a model whose stream is cut is asked again and again, without end
+
+
+def launch(row: HarnessRow, task: AgentTask) -> Launch:
+    _refuse_plugins(task.checkout)
+    arguments = ("run", "--format", "json", "--auto", *_ERRORS_ON_STDERR, *model_option(task, "-m"))
+    env = _ENV if task.caged else {**_ENV, **_NO_SHELL}
+    return launch_of(task, row, arguments, env=env, home_files=_TOOLS if task.offers_tools else None)
+
+
+def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
+    return _OpenCodeReading(StreamState(row, task, talk), task.checkout)
+
+
+def _refuse_plugins(checkout: Path) -> None:
+    """Plugins of a project are programs that start together with it and see its key, and no switch keeps them out."""
+    folders = [path for name in ("plugin", "plugins") if (path := checkout / ".opencode" / name).exists()]
+    names = [f"{folder}opencode.{kind}" for folder in ("", ".opencode/") for kind in ("json", "jsonc")]
+    settings = [path for name in names if (path := checkout / name).is_file() and b"plugin" in path.read_bytes()]
+    if found := [*folders, *settings]:
+        raise ConfigError(
+            f"opencode would run the plugins of this repository: {found[0].relative_to(checkout)}",
+            "use another agent here, or remove them from the branch that the work starts from",
+        )
+
+
+class _OpenCodeCache(msgspec.Struct, frozen=True):
+    read: float | None = None
+    write: float | None = None
+
+
+class _OpenCodeTokens(msgspec.Struct, frozen=True):
+    input: float | None = None
+    output: float | None = None
+    reasoning: float | None = None
+    cache: _OpenCodeCache = _OpenCodeCache()
+
+
+class _OpenCodeState(msgspec.Struct, frozen=True):
+    status: str = ""
+    input: ToolInput = ToolInput()
+    output: object = None
+
+
+class _OpenCodeSaid(msgspec.Struct, frozen=True):
+    text: str
+
+
+class _OpenCodeUsed(msgspec.Struct, frozen=True):
+    tool: str = ""
+    state: _OpenCodeState = _OpenCodeState()
+
+
+class _OpenCodeStep(msgspec.Struct, frozen=True):
+    reason: str = ""
+    tokens: _OpenCodeTokens = _OpenCodeTokens()
+    cost: float | None = None
+
+
+class _OpenCodeStepStart(msgspec.Struct, frozen=True, tag="step_start"):
+    pass
+
+
+class _OpenCodeText(msgspec.Struct, frozen=True, tag="text"):
+    part: _OpenCodeSaid
+
+
+class _OpenCodeToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
+    part: _OpenCodeUsed = _OpenCodeUsed()
+
+
+class _OpenCodeStepFinish(msgspec.Struct, frozen=True, tag="step_finish"):
+    part: _OpenCodeStep = _OpenCodeStep()
+
+
+class _OpenCodeErrorData(msgspec.Struct, frozen=True, rename="camel"):
+    message: str = ""
+    status_code: int | None = None
+    response_headers: Mapping[str, str] = {}
+
+
+class _OpenCodeErrorBody(msgspec.Struct, frozen=True):
+    name: str = ""
+    data: _OpenCodeErrorData = _OpenCodeErrorData()
+
+
+class _OpenCodeError(msgspec.Struct, frozen=True, tag="error"):
+    error: _OpenCodeErrorBody = _OpenCodeErrorBody()
+
+
+_Line = _OpenCodeStepStart | _OpenCodeText | _OpenCodeToolUse | _OpenCodeStepFinish | _OpenCodeError
+_LINES: LineReader[_Line] = LineReader(_Line, speaking=("text",))
+
+
+class _OpenCodeReading(ReadsStream):
+    """There is no final event: the end is good when the last step ended with `stop` and nothing came after it."""
+
+    def __init__(self, state: StreamState, checkout: Path) -> None:
+        super().__init__(state, checkout)
+        self._retry_after = ""
+        self._empty_steps = 0
+
+    def line(self, text: str) -> Iterable[AgentEvent]:
+        match self._state.read(_LINES, text):
+            case None:
+                return ()  # of another kind, or no line of the protocol
+            case _OpenCodeStepStart():  # no sign of the model: each new try begins with one
+                self._state.completed = False
+                self._state.end_message()
+                return ()
+            case _OpenCodeText(part):
+                self._state.say(part.text)
+                return (AgentEvent(EventKind.TEXT, part.text),)
+            case _OpenCodeToolUse(part):
+                self._state.get_on()
+                failed = part.state.status == "error"
+                used = tool_use(part.tool, part.state.input, self._checkout, failed=failed)
+                return (used, *tool_result(part.state.output, failed=failed))
+            case _OpenCodeStepFinish(part):
+                return self._finish(part)
+            case _OpenCodeError(error):
+                return self._fail(error)
+
+    def error_line(self, text: str) -> Iterable[AgentEvent]:
+        """That it tries again, and why, stands in its log alone."""
+        line, _, cause = text[:LONGEST_LOG_LINE].partition(_CAUSE)
+        if not cause or _STREAM_ERROR not in line or _ITS_OWN not in line:  # titles are asked for besides
+            return ()
+        self._state.retrying = Trouble(f"temporarily no answer from its model: {cause.partition(chr(34))[0]}")
+        self._state.stop_unless_it_gets_on(PATIENCE_S)
+        return (notice(cause, failed=True),)
+
+    def report(self, finished: FinishedRun) -> AgentReport:
+        trouble = self._state.trouble
+        if trouble is not None and self._retry_after.isdigit():
+            self._state.trouble = trouble._replace(retry_at_s=finished.ended_at_s + int(self._retry_after[:7]))
+        return super().report(finished)
+
+    def _finish(self, part: _OpenCodeStep) -> Iterator[AgentEvent]:
+        self._state.get_on()
+        self._state.usage = self._used(part)
+        yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
+        self._state.completed = part.reason == "stop"
+        self._empty_steps = self._empty_steps + 1 if part.reason == "unknown" else 0
+        if self._empty_steps >= _MOST_EMPTY_STEPS:
+            self._state.retrying = Trouble("the model's stream ended before its end, again and again")
+            self._state.stop()
+        if self._state.completed:
+            yield AgentEvent(EventKind.END)
+
+    def _used(self, part: _OpenCodeStep) -> Usage:
+        """Steps count for themselves, so they are added up."""
+        before, tokens = self._state.usage or Usage(cost_usd=0.0), part.tokens
+        return Usage(
+            before.input_tokens + count(tokens.input) + count(tokens.cache.read) + count(tokens.cache.write),
+            before.cached_input_tokens + count(tokens.cache.read),
+            before.output_tokens + count(tokens.output) + count(tokens.reasoning),
+            (before.cost_usd or 0.0) + (part.cost or 0.0),
+        )
+
+    def _fail(self, error: _OpenCodeErrorBody) -> Iterable[AgentEvent]:
+        self._state.get_on()
+        self._state.trouble = Trouble(error.data.message or error.name or "it reports an error", error.data.status_code)
+        self._retry_after = error.data.response_headers.get("retry-after", "")
+        return (AgentEvent(EventKind.END, error.data.message, failed=True),)

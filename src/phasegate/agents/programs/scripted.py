@@ -1,0 +1,51 @@
+"""`scripted`: the agent that ships with the product, needs no model, and plays a scenario file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, Launch, StreamReading, Talk
+from phasegate.agents.programs.command import run_variables
+from phasegate.agents.scripted.program import BAD_SCENARIO
+from phasegate.agents.scripted.scenario import load_scenario
+from phasegate.agents.stream.plain_output import PlainReading, report_of_plain_program
+from phasegate.core.agents.harnesses import HarnessRow
+from phasegate.errors import ConfigError
+
+PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.scripted.program")
+
+
+def launch(row: HarnessRow, task: AgentTask) -> Launch:
+    """Runs our own program on the configured scenario. A wrong scenario is found before anything is started."""
+    scenario = _scenario_of(task)
+    load_scenario(scenario)
+    return Launch(
+        argv=(*PROGRAM, str(scenario)),
+        stdin=task.envelope.to_json(),
+        network=False,
+        env=run_variables(task),
+        pass_env=task.agent.env,
+        readable=(scenario,),
+    )
+
+
+def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
+    return PlainReading(_report)
+
+
+def _report(finished: FinishedRun) -> AgentReport:
+    if finished.exit_status == BAD_SCENARIO:
+        lines = finished.stderr.strip().splitlines()
+        return AgentReport(finished.stdout, Ending.NOT_RUNNABLE, lines[0] if lines else "its scenario is wrong")
+    return report_of_plain_program(finished)
+
+
+def _scenario_of(task: AgentTask) -> Path:
+    """`scenario = "file"`; `command = ["file"]` means the same, for those who know only that key."""
+    name = task.agent.scenario or next(iter(task.agent.command), "")
+    if not name:
+        raise ConfigError(
+            f"agent {task.agent.name!r} has no scenario", f'set `scenario = "file.toml"` in [agents.{task.agent.name}]'
+        )
+    return task.repository / name

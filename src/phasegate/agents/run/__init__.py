@@ -1,0 +1,1 @@
+"""Start an agent in the sandbox: sign-in files, secrets, the egress proxy, version probes."""

@@ -1,0 +1,1 @@
+"""The scripted agent that plays a scenario file: needs no model; used by the demo and tests."""

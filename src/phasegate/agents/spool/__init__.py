@@ -1,0 +1,1 @@
+"""Requests from inside a job to the orchestrator: the server side and the shims copied into the job."""

@@ -1,0 +1,99 @@
+"""What an error of a model's service means for the run, whichever program reports it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from phasegate.agents.port import Ending
+from phasegate.agents.stream.reset_time import FARTHEST_S, reset_time_s
+from phasegate.core.machine.retry import Fault, classify
+
+READ_AT_MOST = 4_000
+SHOWN_AT_MOST = 300
+
+
+class Trouble(NamedTuple):
+    """An error as an agent reports it: its words, and the HTTP status and the end of the limit where it names them."""
+
+    message: str
+    status: int | None = None
+    retry_at_s: float | None = None
+
+
+class Meaning(NamedTuple):
+    """What an error means: how the run ended, when another try may help, what a person can do."""
+
+    ending: Ending
+    retry_at_s: float | None = None
+    remedy: str = ""
+
+
+_STATUS = re.compile(r"\b(?:status|code|error|http)\W{1,8}([45][0-9]{2})\b|\(([45][0-9]{2})\)", re.I)
+_UNPAID = re.compile(r"\bcredit balance|\bpayment required|\binsufficient_quota|\bbilling", re.I)
+_SIGNED_OUT = re.compile(
+    r"\bnot (?:logged|signed) in\b|/login\b|\b(?:invalid|incorrect|missing|no) (?:x-)?api[ -]key|\bapi key not valid"
+    r"|\bunauthori[sz]ed\b|\bauthenticat\w* (?:failed|error|required)|\bauthentication_(?:failed|error)|\bno auth type"
+    r"|\bfailed to authenticate|\bset an auth method|\btoken (?:has )?expired|\bmissing environment variable",
+    re.I,
+)
+_LIMITED = re.compile(
+    r"\b(?:usage|rate|session|weekly|hourly|daily)[ _-]?limit|\bhit your limit|\blimit reached|\bquota\b"
+    r"|\bresource_exhausted|\btoo many requests",
+    re.I,
+)
+# What each program says when the stream of its model was cut or garbled; the runs that taught it are `err_cut`,
+# `err_cut_short` and `err_garbled` in tests/fixtures/agent_streams.
+BROKEN_STREAMS: Mapping[str, tuple[str, ...]] = {
+    "claude_code": ("Connection to the API was lost", "empty or malformed response"),
+    "codex": ("stream disconnected before completion", "stream closed before response.completed"),
+    "copilot": ("Failed to get response from the AI model",),
+    "gemini": ("API Error: terminated", "stream ended without a finish reason", "in JSON at position"),
+    "opencode": ("socket connection was closed", "JSONParseError", "stream ended before its end"),
+    "qwen": ("UND_ERR_SOCKET", "stream ended without a finish reason", "in JSON at position"),
+}
+_BROKEN = re.compile("|".join(re.escape(words) for said in BROKEN_STREAMS.values() for words in said), re.I)
+_PASSING = re.compile(
+    r"\bstream (?:was )?(?:ended|closed|cut)|\bis not valid JSON|\bend of JSON input|\bhigh demand|\boverloaded"
+    r"|\btemporar|\bfetch failed|\bconnection (?:error|failed|closed|lost|reset)|\binternal (?:server )?error"
+    r"|\bpremature close|\bwaiting for network|\brequest timed out|\bservice unavailable",
+    re.I,
+)
+_REFUSED, _LIMITS, _PASSING_STATUSES = (401, 403), (429, 529), (408, 409, 425)
+
+
+def meaning_of(trouble: Trouble, sign_in: str, now_s: float) -> Meaning:
+    """401 wants a person, 429 a wait, 5xx and a cut stream another try; everything else has failed."""
+    text = trouble.message[:READ_AT_MOST]
+    status = trouble.status or _status_in(text)
+    if status == 402 or _UNPAID.search(text):
+        return Meaning(Ending.NOT_RUNNABLE, remedy="Its account has no credit left: add some, or use another agent.")
+    if status in _REFUSED or (status is None and _SIGNED_OUT.search(text)):
+        return Meaning(Ending.NOT_RUNNABLE, remedy=sign_in)
+    if status in _LIMITS or (status is None and _is_limit(text)):
+        told_s = trouble.retry_at_s or 0.0
+        is_likely = now_s <= told_s <= now_s + FARTHEST_S
+        return Meaning(Ending.RATE_LIMITED, told_s if is_likely else reset_time_s(text, now_s))
+    if status in _PASSING_STATUSES or (status or 0) >= 500 or (status is None and _is_passing(text)):
+        return Meaning(Ending.TRANSIENT)
+    return Meaning(Ending.FAILED)
+
+
+def shown(trouble: Trouble) -> str:
+    """The error in one line for a person."""
+    line = " ".join(trouble.message.split())[:SHOWN_AT_MOST] or "the model's service reported an error"
+    return line if trouble.status is None or str(trouble.status) in line else f"HTTP {trouble.status}: {line}"
+
+
+def _status_in(text: str) -> int | None:
+    found = _STATUS.search(text)
+    return int(found[1] or found[2]) if found else None
+
+
+def _is_limit(text: str) -> bool:
+    return _LIMITED.search(text) is not None or classify(1, text) is Fault.RATE_LIMIT
+
+
+def _is_passing(text: str) -> bool:
+    return bool(_BROKEN.search(text) or _PASSING.search(text)) or classify(1, text) is Fault.NETWORK

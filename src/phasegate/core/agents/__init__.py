@@ -1,0 +1,1 @@
+"""Facts about agent programs as data: harnesses, roles, allowed hosts, settings files, secret values."""

@@ -1,0 +1,129 @@
+"""An agent's answer: from untrusted text to a typed verdict, task statuses and result.
+
+The grammar is docs/reference/answers.md. Whatever is unclear is a no.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+import msgspec
+
+from phasegate.core.answer.json_result import Response
+from phasegate.core.answer.markers import AnswerReading, read
+from phasegate.core.answer.scan import Marker, QuoteKind
+from phasegate.core.answer.verdict import AnswerError, judge
+from phasegate.core.answer.vocabulary import ALLOWED, TaskStatus, Verdict
+from phasegate.core.text.escapes import strip_escapes
+from phasegate.errors import ConfigError
+
+_MOST_OF_A_KIND = 5
+_MOST_BLOCKERS = 50
+_LONGEST_BLOCKER = 1_000
+_LEFT_OUT = "[...]"
+_BLOCKER = re.compile(r"^[ \t]*+(BLOCKER:)[ \t]*+(.*)$", re.MULTILINE)
+_REST_IS_BLANK = re.compile(r"[ \t]*+(?:\n|\Z)")
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer says. A verdict and an error are never there together."""
+
+    verdict: Verdict | None
+    error: AnswerError | None
+    reason: str  # the error in words that the agent can act on
+    task_statuses: dict[str, TaskStatus]
+    text: str  # for people and later prompts: no thoughts, no escape sequences, LF line ends
+    result: Mapping[str, object] | None  # the last valid response, as it was given
+    response: Response | None  # the same, typed
+    result_error: str | None  # why what looks like a response is none, when there is no valid one
+    blockers: tuple[str, ...]
+    block: str | None  # the agent's own next-steps or status block: the last thing in its answer
+    truncated: bool
+    warnings: tuple[str, ...]
+
+
+def parse_answer(text: str, phase: str, *, truncated: bool = False) -> Answer:
+    """Read an agent's answer in a phase; never raises for an answer. `truncated`: the caller lost some of it."""
+    if phase not in ALLOWED:
+        raise ConfigError(f"unknown phase {phase!r}", f"use one of {', '.join(ALLOWED)}")
+    reading = read(text, truncated)
+    judgement = judge(reading, phase)
+    return Answer(
+        verdict=judgement.verdict,
+        error=judgement.error,
+        reason=judgement.reason,
+        task_statuses=_task_statuses(reading.scan.tasks),
+        text=_without_thoughts(reading),
+        result=reading.result.fields if reading.result else None,
+        response=reading.result.response if reading.result else None,
+        result_error=reading.result_error,
+        blockers=tuple(_own_blockers(reading)),
+        block=reading.text[reading.block_start :].rstrip(" \t\n") or None,
+        truncated=bool(reading.cut_off),
+        warnings=tuple(_warnings(reading)),
+    )
+
+
+def blockers_in(text: str) -> tuple[str, ...]:
+    """The `BLOCKER:` lines of other output than an answer: stderr has no quoted stretches."""
+    return tuple(_blocker(match) for match in islice(_blocker_lines(strip_escapes(text).text), _MOST_BLOCKERS))
+
+
+def _own_blockers(reading: AnswerReading) -> Iterator[str]:
+    visible = (match for match in _blocker_lines(reading.text) if reading.scan.is_visible(match.start(1)))
+    return (_blocker(match) for match in islice(visible, _MOST_BLOCKERS))
+
+
+def _blocker(match: re.Match[str]) -> str:
+    """What a line says, as long as a person would read it: it is recorded, and shown wherever the package is."""
+    said = match[2][: 2 * _LONGEST_BLOCKER].strip()
+    return said if len(said) <= _LONGEST_BLOCKER else f"{said[:_LONGEST_BLOCKER]} {_LEFT_OUT}"
+
+
+def _blocker_lines(text: str) -> Iterator[re.Match[str]]:
+    # From the right is twice as fast as from the left, and most answers have none.
+    return _BLOCKER.finditer(text) if text.rfind("BLOCKER:") >= 0 else iter(())
+
+
+def _task_statuses(markers: list[Marker]) -> dict[str, TaskStatus]:
+    statuses: dict[str, TaskStatus] = {}
+    for marker in markers:
+        if statuses.get(marker.task_id) is not TaskStatus.FAILED:
+            statuses[marker.task_id] = TaskStatus(marker.word)
+    return statuses
+
+
+def _without_thoughts(reading: AnswerReading) -> str:
+    """The text for people. A thought that shares its line leaves a mark there, so that what it parted stays parted."""
+    thoughts = [quoted for quoted in reading.scan.quoted if quoted.kind is QuoteKind.THOUGHT]
+    if not thoughts:
+        return reading.text
+    pieces, position = [], 0
+    for thought in thoughts:
+        before = reading.text[position : thought.start]
+        own_line = (before.rstrip(" \t") or "\n" * (position == 0)).endswith("\n")
+        alone = own_line and _REST_IS_BLANK.match(reading.text, thought.end)
+        pieces += [before, "" if alone else _LEFT_OUT]
+        position = thought.end
+    return "".join([*pieces, reading.text[position:]])
+
+
+def _warnings(reading: AnswerReading) -> Iterator[str]:
+    if reading.cut_off:
+        yield f"cut off: {reading.cut_off}"
+    for place in reading.scan.stray_reviews[:_MOST_OF_A_KIND]:
+        yield f"line {reading.line_of(place)}: this <review does not count"
+    for place in reading.scan.stray_tasks[:_MOST_OF_A_KIND]:
+        yield f"line {reading.line_of(place)}: this <task_status does not count"
+    yield from islice(_contradictions(reading.scan.tasks), _MOST_OF_A_KIND)
+
+
+def _contradictions(markers: list[Marker]) -> Iterator[str]:
+    words: dict[str, set[str]] = {}
+    for marker in markers:
+        words.setdefault(marker.task_id, set()).add(marker.word)
+    return (
+        f"task {task_id} is COMPLETED and FAILED: FAILED counts" for task_id, said in words.items() if len(said) > 1
+    )

@@ -1,0 +1,1 @@
+"""The hash chain of state changes and the format of a job's audit trail."""

@@ -1,0 +1,201 @@
+"""The trail of one job: what was done, by whom, and how we know. One JSON object a line, each bound to the last.
+
+The fields of a line, in order: `ts`, `actor`, `job`, `action`, the action's own, `agent`, `source`, `prev`,
+`entry_hash`. The actor is the kind of program, `agent` the name under which a person configured it.
+`entry_hash` is SHA-256 over every byte of the line that stands before it, and `prev` is the line before's; the hash
+before the first line comes from feature and job, so that no trail passes for another. (`hash` is not used for it: the
+interface specification has a field of that name in `read_spec`.)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.core.audit.chain import Break, encode
+
+Value = str | int | float | bool | None | list[str]
+RESERVED = frozenset({"ts", "actor", "job", "action", "agent", "source", "prev", "entry_hash"})
+OURS = "phasegate"  # the actor of what we do ourselves
+
+_TRAIL = b"phasegate job trail 1"
+_HASH_KEY = b',"entry_hash":"'
+_HASH_LENGTH = 64
+_TAIL_LENGTH = len(_HASH_KEY) + _HASH_LENGTH + len(b'"}')
+_PREV_LENGTH = len(b'"') + _HASH_LENGTH + len(b'"')
+
+
+class Source(StrEnum):
+    """How an action is known."""
+
+    OBSERVED = "observed"  # seen by us: the process, the files, the clock
+    REPORTED = "reported"  # said by the agent
+    DERIVED = "derived"  # worked out by us from git
+
+
+class Action(StrEnum):
+    """What can happen in a job. The first five are those of the interface specification."""
+
+    READ_SPEC = "read_spec"
+    WRITE_FILE = "write_file"
+    RUN_TESTS = "run_tests"
+    COMMIT = "commit"
+    EXIT = "exit"
+    START = "start"
+    DELETE_FILE = "delete_file"
+    RUN_CHECK = "run_check"
+    WRITE_ARTIFACT = "write_artifact"
+    ANSWER = "answer"
+    FALSE_CLAIM = "false_claim"
+    SCOPE_VIOLATION = "scope_violation"
+    BLOCKER = "blocker"
+    TOLD_TO_STOP = "told_to_stop"
+    KILLED = "killed"
+    RETRY = "retry"
+    RECOVERED = "recovered"
+    RUN_COMMAND = "run_command"
+    USE_TOOL = "use_tool"
+    USAGE = "usage"
+    NOTICE = "notice"
+    REACH_HOST = "reach_host"
+
+
+class Done(msgspec.Struct, frozen=True):
+    """One action: who did it, what it was, how we know, and its own fields."""
+
+    actor: str
+    action: Action
+    source: Source
+    fields: Mapping[str, Value] = {}
+    agent: str = ""  # as configured; empty where it was not the agent
+
+
+class Doer(NamedTuple):
+    """Who acts in a job: the actor as the interface specification spells it, and the agent's configured name."""
+
+    actor: str
+    agent: str
+
+    def did(self, action: Action, source: Source, **fields: Value) -> Done:
+        return Done(self.actor, action, source, fields, self.agent)
+
+
+def doer_of(harness: str, agent: str) -> Doer:
+    """The doer that an agent is: `agent:claude-code`, whatever a person calls it."""
+    return Doer(f"agent:{harness.replace('_', '-')}", agent)
+
+
+US = Doer(OURS, "")
+
+
+class TrailLine(NamedTuple):
+    """A line as it stands in the file, and the hash that the next one is bound to."""
+
+    line: bytes
+    hash: str
+
+
+class Reading(NamedTuple):
+    """What a trail holds: its whole lines, the hash of the last, bytes of an unfinished one, the first bad one."""
+
+    lines: int
+    bytes: int
+    hash: str
+    torn_bytes: int
+    broken: Break | None
+
+
+def origin(feature: str, job: str) -> str:
+    """The hash before the first line of a job's trail."""
+    return sha256(encode((_TRAIL, feature.encode(), job.encode()))).hexdigest()
+
+
+def entry(ts: str, job: str, done: Done) -> bytes:
+    """A line as far as it is known before its turn. It is one line whatever its fields contain."""
+    if taken := RESERVED.intersection(done.fields):
+        raise ValueError(f"field {min(taken)} belongs to every entry")
+    named: dict[str, Value] = {"agent": done.agent} if done.agent else {}
+    own = {"ts": ts, "actor": done.actor, "job": job, "action": done.action}
+    return _to_json({**own, **done.fields, **named, "source": done.source})
+
+
+def bind(previous: str, unbound: bytes) -> TrailLine:
+    """The next line: an entry, bound to the line before it."""
+    body = b'%b,"prev":"%b"' % (unbound[:-1], previous.encode())
+    digest = sha256(body).hexdigest()
+    return TrailLine(body + _HASH_KEY + digest.encode() + b'"}\n', digest)
+
+
+def hash_of_line(line: bytes) -> str:
+    """The hash that a line of a trail ends with."""
+    return line.rstrip(b"\n")[-_HASH_LENGTH - 2 : -2].decode()
+
+
+def _to_json(record: dict[str, Value]) -> bytes:
+    """JSON in ASCII: no reader finds a line end, or a terminal a command, in what an agent wrote."""
+    try:
+        text = msgspec.json.encode(record)
+    except UnicodeEncodeError:  # a file name that is no UTF-8: shown with escapes, the trail stays readable
+        return _to_json({_whole(key): _visible(value) for key, value in record.items()})
+    return text if text.isascii() else json.dumps(record, separators=(",", ":")).encode()
+
+
+def _visible(value: Value) -> Value:
+    if isinstance(value, str):
+        return _whole(value)
+    return [_whole(text) for text in value] if isinstance(value, list) else value
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def read_lines(data: bytes, previous: str) -> Reading:
+    """Check a trail line by line. An unfinished last line is no break: it is what a crash leaves."""
+    whole, newline, torn = data.rpartition(b"\n")
+    count = 0
+    for line in whole.split(b"\n") if newline else ():
+        count += 1
+        why = _why_bad(line, previous)
+        if why:
+            return Reading(count - 1, 0, previous, len(torn), Break(count, why))
+        previous = hash_of_line(line)
+    return Reading(count, len(whole) + len(newline), previous, len(torn), None)
+
+
+def _why_bad(line: bytes, previous: str) -> str:
+    body, key, tail = line[:-_TAIL_LENGTH], line[-_TAIL_LENGTH : -_HASH_LENGTH - 2], line[-_HASH_LENGTH - 2 :]
+    if key != _HASH_KEY or tail[-2:] != b'"}':
+        return "is not a line that was written here"
+    if sha256(body).hexdigest().encode() != tail[:-2]:
+        return "was changed: its hash does not fit its bytes"
+    if body[-_PREV_LENGTH:] != b'"' + previous.encode() + b'"':
+        return "does not follow the line before it: one was removed, added or moved"
+    return ""
+
+
+_SCRIPTS = r"(?:npm|pnpm|yarn|bun)(?: run)?(?: -\S+)* "
+_TESTS = re.compile(
+    r"\b(?:pytest|unittest|nose2|tox|nox|jest|vitest|mocha|ctest|rspec|phpunit|cargo nextest)\b"
+    rf"|\b(?:cargo|go|dotnet|mvn|gradle|gradlew|deno) (?:[\w:.-]+ )*?test\b|\b{_SCRIPTS}test\b|\bmake (?:\S+ )*test"
+)
+_CHECKS = re.compile(
+    r"\b(?:ruff|flake8|pylint|mypy|pyright|eslint|tsc|prettier|golangci-lint|staticcheck|rubocop)\b"
+    rf"|\bcargo (?:check|build|clippy|fmt)\b|\bgo (?:vet|build)\b|\b{_SCRIPTS}(?:lint|typecheck|build)\b"
+    r"|\bmake (?:\S+ )*(?:check|lint|build)\b"
+)
+_LONGEST_READ = 2_000
+
+
+def action_of_command(line: str) -> Action:
+    """How the trail names a command: where it is several in one, tests go before the rest."""
+    line = line[:_LONGEST_READ]
+    if _TESTS.search(line):
+        return Action.RUN_TESTS
+    return Action.RUN_CHECK if _CHECKS.search(line) else Action.RUN_COMMAND

@@ -1,0 +1,1 @@
+"""Detect how a project is set up and tested, by language, from its files."""

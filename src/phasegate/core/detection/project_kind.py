@@ -1,0 +1,66 @@
+"""Which kind of project a folder is, by the names at its root, and what it calls itself. Light: `init` asks."""
+
+from __future__ import annotations
+
+from phasegate.core.text.light_json import parse_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+TITLES = {
+    "rust": "Rust",
+    "go": "Go",
+    "typescript": "TypeScript",
+    "python": "Python",
+    "java": "Java",
+    "c": "C and C++",
+    "": "",
+}
+# A file that tells, best first; then files that tell less, asked when no other is there.
+_TELLING = (
+    ("rust", ("Cargo.toml",)),
+    ("go", ("go.work", "go.mod")),
+    ("typescript", ("tsconfig.json",)),
+    ("python", ("pyproject.toml", "setup.py")),
+    ("typescript", ("package.json",)),
+    ("java", ("pom.xml", "settings.gradle", "settings.gradle.kts", "build.gradle", "build.gradle.kts")),
+    ("c", ("CMakeLists.txt", "configure.ac", "configure")),
+    ("python", ("requirements.txt", "setup.cfg", "Pipfile", "tox.ini")),
+)
+
+
+def kind_of_root(names: Collection[str]) -> str:
+    """The profile that the files at a root tell; empty where none does."""
+    return next((kind for kind, telling in _TELLING if any(name in names for name in telling)), "")
+
+
+# Where a project writes its name: the file, and the table and key of a TOML or JSON file.
+NAMED_IN = {"pyproject.toml": "project", "package.json": "", "Cargo.toml": "package", "go.mod": ""}
+
+
+def own_name(file: str, text: str) -> str:
+    """What a project calls itself in one of `NAMED_IN`; empty where a look at the lines does not tell."""
+    if file == "package.json":
+        return _json_name(text)
+    lines = [line.strip() for line in text.splitlines()]
+    if file == "go.mod":
+        return next((line.removeprefix("module ").strip() for line in lines if line.startswith("module ")), "")
+    table = f"[{NAMED_IN[file]}]"
+    inside = lines[lines.index(table) + 1 :] if table in lines else []
+    for line in inside:
+        if line.startswith("["):
+            return ""
+        key, _, value = line.partition("=")
+        if key.strip() == "name":
+            return value.split("#")[0].strip().strip("\"'")
+    return ""
+
+
+def _json_name(text: str) -> str:
+    try:
+        about = parse_json(text)
+    except (ValueError, RecursionError, StopIteration):
+        return ""
+    name = about.get("name") if isinstance(about, dict) else None
+    return name if isinstance(name, str) else ""

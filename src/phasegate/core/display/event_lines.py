@@ -1,0 +1,252 @@
+"""What people are told of a feature's events: one line each, and at the emission points the block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from phasegate.core.answer.vocabulary import Verdict
+from phasegate.core.display.next_steps import next_steps
+from phasegate.core.display.status import next_commands
+from phasegate.core.machine import feature_events as events
+from phasegate.core.machine import package_events
+from phasegate.core.machine.feature_machine import decide, take
+from phasegate.core.machine.feature_state import AT_A_FORGE, Feature, FeatureAction, Step
+from phasegate.core.machine.package_events import End
+from phasegate.core.workflow.gate import GateOutcome
+from phasegate.core.workflow.lifecycle import Refusal, Stage, state_view
+from phasegate.core.workflow.workflows import gate_name, resolve_display_name
+
+_LONGEST_REASON = 300
+_MOST_FINDINGS = 20
+_MARKER = re.compile(r"<review>\s*\w+\s*</review>")  # for machines; people are told the verdict in words
+
+
+class Told(NamedTuple):
+    """A line for people, and the block that follows it, if this is an emission point."""
+
+    line: str = ""
+    block: str = ""
+
+
+def tell(before: Feature | None, event: events.Happened, after: Feature) -> Told:
+    """What an event is to people, given where the feature stood before and stands after it."""
+    return Told(_line(before, event, after), _block(before, event, after))
+
+
+def _block(before: Feature | None, event: events.Happened, after: Feature) -> str:
+    """One block for each event of the lifecycle: the start, a gate, a blocker, the end (seed 001)."""
+    point = _point(before, event, after)
+    if point is None:
+        return ""
+    return next_steps(state_view(after.workflow), point) or ""
+
+
+def _point(before: Feature | None, event: events.Happened, after: Feature) -> str | None:
+    stage = after.workflow.stage
+    if isinstance(event, events.Started):
+        return "workflow-initialized"
+    if isinstance(event, events.Completed):
+        return "workflow-completed"
+    if isinstance(event, events.Cancelled):
+        return "workflow-cancelled"
+    if before is None or before.workflow.stage is stage:
+        return None
+    points = {Stage.GATE_PASSED: "gate-passed", Stage.GATE_FAILED: "gate-failed", Stage.BLOCKED: "blocker"}
+    if stage is Stage.GATE_PASSED and not isinstance(event, events.GateChecked):
+        return None  # a blocker behind the gate was resolved: the gate passed before
+    return points.get(stage)
+
+
+def _line(before: Feature | None, event: events.Happened, after: Feature) -> str:  # noqa: C901 - a table
+    workflow = after.workflow
+    standing = before or after
+    phase = "archive" if standing.closing else standing.workflow.phase
+    match event:
+        case events.Started(feature, type_):
+            # The block that follows asks for a description, in its fixed words: the person sees that there is one.
+            described = f", described as: {_short(event.description)}" if event.description else ""
+            return f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}{described}"
+        case events.JobStarted(_, role, agent):
+            return f"{phase}: round {after.round}, {role} by {agent}"
+        case events.JobEnded(_, end, reason, _, verdict):
+            said = f": {verdict}" if end is End.DONE and verdict else f": {_short(reason)}" if reason else ""
+            return f"{phase}: {end}{said}"
+        case events.Written(_, missing):
+            return f"{phase}: documents taken over" + (f", missing: {', '.join(missing)}" if missing else "")
+        case events.Strayed(violations):
+            return f"{phase}: {_short('; '.join(violations))}"
+        case events.Planned(packages, problems):
+            new = [name for name in packages if before is None or name not in before.packages]
+            return f"{phase}: {_short('; '.join(problems))}" if problems else f"{phase}: packages {', '.join(new)}"
+        case events.PackageStarted(package):
+            return f"{package}: begins"
+        case events.PackageEnded(package, state, reason):
+            return f"{package}: {state}" + (f": {_short(reason)}" if reason else "")
+        case events.Ran(results):
+            told = (f"{name} {'passed' if passed else 'FAILED'}" for name, passed in results.items())
+            return f"{phase}: {', '.join(told) or 'no command to run'}"
+        case events.GateChecked(_, _, found):
+            return _gate_line(before, after, found)
+        case events.Retried():
+            return f"{phase}: round {workflow.round} begins"
+        case events.Merged(commit):
+            return f"merged into {after.base} at {commit[:12]}"
+        case events.PullOpened(_, url, head):
+            return f"{url} is at {head[:12]}"
+        case events.Remarked(remarks):
+            return f"{phase}: {len(remarks)} remarks at the pull request: {_short(remarks[0].finding)}"
+        case events.SentBack(reason, findings):
+            return f"sent back: {_short(f'{reason}: {findings}')}"
+        case events.NotMerged(reason):
+            return f"not merged: {_short(reason)}"
+        case events.Resolved(how):
+            return f"{phase}: resolved: {_short(how)}"
+        case events.WentBack(_, why):
+            return f"{phase}: back to {workflow.phase}: {_short(why)}"
+        case events.Cancelled(reason):
+            return f"{workflow.feature}: cancelled: {_short(reason)}"
+        case events.Completed():
+            return f"{workflow.feature}: completed"
+        case _:
+            return ""
+
+
+def _gate_line(before: Feature | None, after: Feature, found: str) -> str:
+    """A failed gate is told with what the agent of the next round is told: our finding, else the critic's words."""
+    passed = after.workflow.stage is Stage.GATE_PASSED
+    phase = (before or after).workflow.phase
+    if passed:
+        return f"{gate_name(phase)} {GateOutcome.PASSED.upper()}"
+    finding = found or (after.report if after.verdict is not Verdict.PASS else "")
+    reasons = "; ".join(_short(text) for text in (after.workflow.reason, _MARKER.sub("", finding)) if text)
+    return f"{gate_name(phase)} {GateOutcome.FAILED.upper()}: {reasons}"
+
+
+def attempt_outcome(judged: package_events.AttemptJudged) -> str:
+    """What became of an attempt of a contest, in words."""
+    if judged.harvested.violations:
+        return f"violates the file scope: {'; '.join(judged.harvested.violations)}"
+    if judged.harvested.leaks:
+        return f"holds a key that was lent to it: {'; '.join(judged.harvested.leaks)}"
+    if judged.validated is None:
+        return "changed nothing"
+    names = ", ".join(failure.partition(":")[0] for failure in judged.validated.failures)
+    return f"failed: {names}" if names else "passed the manifest"
+
+
+def tell_package(package: str, event: package_events.PackageHappened) -> str:  # noqa: C901 - a table
+    """What an event of a work package is to people."""
+    match event:
+        case package_events.PackageJobStarted(_, role, round_, _, agent, saved):
+            of_delta = f", of what changed since the last one: about {saved} tokens less" if saved else ""
+            return f"{package}: round {round_}, {role}" + (f" by {agent}" if agent else "") + of_delta
+        case package_events.PackageJobEnded(_, end, reason) if reason:
+            return f"{package}: {end}: {_short(reason)}"
+        case package_events.Harvested(leaks=leaks) if leaks:
+            return f"{package}: a key that was lent to the agent is in {_short('; '.join(leaks))}"
+        case package_events.Harvested(commit, violations):
+            taken = "work taken over" if commit else "nothing was changed"
+            return f"{package}: {_short('; '.join(violations)) or taken}"
+        case package_events.Validated(_, failures):
+            names = ", ".join(failure.partition(":")[0] for failure in failures)
+            return f"{package}: manifest {'failed: ' + names if names else 'passed'}"
+        case package_events.AttemptJudged():
+            return f"{package}: attempt {event.attempt + 1} {_short(attempt_outcome(event))}"
+        case package_events.AttemptsCompared(best):
+            return f"{package}: attempt {best + 1} is the best, says the reviewer"
+        case package_events.AttemptTaken(attempt):
+            return f"{package}: attempt {attempt + 1} is taken"
+        case package_events.Reviewed(verdict):
+            return f"{package}: review says {verdict}"
+        case package_events.PackagePublished(_, url):
+            return f"{package}: pull request {url}"
+        case package_events.PackageRemarked(remarks):
+            return f"{package}: {len(remarks)} remarks at the pull request: one more round deals with them"
+        case package_events.PackageHeld(reason):
+            return f"{package}: {_short(reason)}"
+        case package_events.PackageMerged(commit):
+            return f"{package}: merged at {commit[:12]}"
+        case package_events.PackageNotMerged(reason):
+            return f"{package}: not merged: {_short(reason)}"
+        case _:
+            return ""
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."
+
+
+def standing_lines(feature: Feature, naming: str = "") -> tuple[str, ...]:
+    """Where a feature stands when a run stops, in words: why, what is kept, and the command that comes next.
+
+    `naming`: ` --feature SLUG`, where another feature is in work too.
+    """
+    workflow = feature.workflow
+    commands = next_commands(str(workflow.stage), is_last_phase=workflow.is_last_phase, naming=naming)
+    then = f"  then: {commands}"
+    branch = f"the work is on feat/{workflow.feature}"
+    gate = gate_name(workflow.phase)
+    match workflow.stage:
+        case Stage.BLOCKED:
+            remedy = (f"  what to do: {feature.remediation}",) if feature.remediation else ()
+            return (
+                f"{workflow.feature} is blocked in {workflow.phase}: {workflow.reason}",
+                *_findings(feature),
+                *remedy,
+                f"  {branch}; the logs: phasegate show {workflow.phase} --log{naming}",
+                then,
+            )
+        case Stage.GATE_PASSED if feature.pull is not None and not feature.merged:
+            return (
+                f"{feature.pull.url}{AT_A_FORGE}",
+                f"  then: phasegate run{naming}, or phasegate sync{naming} for one look",
+            )
+        case Stage.GATE_PASSED if workflow.is_last_phase:
+            return (f"{gate} was the last gate; {branch}", then)
+        case Stage.GATE_PASSED:
+            return (f"{gate} has passed; {branch}", then)
+        case Stage.GATE_FAILED:
+            return (f"{gate} has failed: {workflow.reason}", then)
+        case Stage.WORKING:
+            return (f"{resolve_display_name(workflow.phase)} is in progress; {branch}", then)
+        case Stage.CANCELLED:
+            return (f"{workflow.feature} is cancelled: {workflow.reason}",)
+        case Stage.COMPLETED:
+            return ()
+
+
+def _findings(feature: Feature) -> Iterator[str]:
+    """What the checks and the reviewer of this round said: a person has to decide on it."""
+    reason, found = feature.workflow.reason, _MARKER.sub("", open_findings(feature))
+    lines = [line for line in found.splitlines() if line.strip() and line.strip() not in reason]
+    if lines:
+        yield "  findings:"
+        yield from (f"    {line}" for line in lines[:_MOST_FINDINGS])
+    if len(lines) > _MOST_FINDINGS:
+        yield f"    ... and {len(lines) - _MOST_FINDINGS} more lines"
+
+
+def open_findings(feature: Feature) -> str:
+    """The findings that a person has to decide on: behind a passed gate something else is in the way."""
+    workflow = feature.workflow
+    if workflow.stage is not Stage.BLOCKED or workflow.blocked_at is not Stage.WORKING:
+        return ""
+    return feature.report if feature.todo else feature.findings  # a gate that was judged has added its own
+
+
+def allowed_orders(feature: Feature) -> tuple[str, ...]:
+    """What a person may order now, by the name of the command."""
+    asked: dict[str, events.Happened] = {
+        "advance": events.Advanced(),
+        "retry": events.Retried(),
+        "resolve": events.Resolved("how"),
+        "back": events.WentBack(feature.workflow.phases[0], "why"),
+        "complete": events.CompletionAsked(),
+        "escalate": events.Escalated("why"),
+        "cancel": events.Cancelled("why"),
+    }
+    orders = tuple(name for name, event in asked.items() if not isinstance(take(feature, event), Refusal))
+    return ("run", *orders) if decide(feature)[:1] != (FeatureAction(Step.STOP),) else orders

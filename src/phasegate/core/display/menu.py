@@ -1,0 +1,123 @@
+"""The menus of `phasegate` without arguments: which one fits, what it offers, how it is boxed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from phasegate.core.display.next_steps import next_steps
+from phasegate.core.workflow.workflows import is_printable, resolve_display_name
+
+ROOT = "{root}"  # in a command: the way from the person's folder to the root of the repository
+_WIDEST = 76
+_DOCUMENTS = frozenset({".md", ".rst", ".txt", ".adoc"})
+_CODE_WITHOUT_SUFFIX = frozenset({"Dockerfile", "Gemfile", "Justfile", "Makefile", "Rakefile"})
+
+
+class Scenario(Enum):
+    """What the person finds; the value is the menu's headline."""
+
+    NEW = "not set up yet, no code here"
+    EXISTING = "not set up yet, code found"
+    IDLE = "no workflow is active"
+    ACTIVE = "a workflow is active"
+    BLOCKED = "a workflow waits for you"
+
+
+class MenuEntry(NamedTuple):
+    """A choice, the command that it stands for, and the question whose answer is the command's last argument."""
+
+    label: str
+    command: tuple[str, ...]
+    question: str = ""
+
+
+_HELP = MenuEntry("Help", ("--help",))
+_STATUS = MenuEntry("View Status", ("status",))
+_SET_UP = MenuEntry("Set Up This Repository", ("init",))
+
+ENTRIES: dict[Scenario, tuple[MenuEntry, ...]] = {
+    Scenario.NEW: (
+        _SET_UP,
+        MenuEntry("See the Demo", ("demo",)),
+        MenuEntry("Show Agent Programs", ("agents",)),
+        _HELP,
+    ),
+    Scenario.EXISTING: (
+        _SET_UP,
+        MenuEntry(
+            "Discover Existing Code (installs the agent files)", ("agent-file", "install", f"{ROOT}/.claude/agents")
+        ),
+        MenuEntry("See the Demo", ("demo",)),
+        MenuEntry("Show Agent Programs", ("agents",)),
+        _HELP,
+    ),
+    Scenario.IDLE: (
+        MenuEntry("New Feature", ("start", "feature"), "Describe your feature"),
+        MenuEntry("Fix", ("start", "fix"), "Describe your bug"),
+        MenuEntry("Run Tests", ("run", "test-run")),
+        MenuEntry("Generate Tests", ("run", "test-generate")),
+        MenuEntry("Full Lifecycle", ("start", "full-lifecycle"), "Describe your project"),
+        _STATUS,
+        MenuEntry("Upgrade", ("start", "upgrade"), "Describe your upgrade target"),
+    ),
+    Scenario.ACTIVE: (
+        MenuEntry("Continue", ("run",)),
+        MenuEntry("Gate Check", ("gate",)),
+        _STATUS,
+        MenuEntry("Escalate", ("escalate",), "Why does a person have to decide"),
+        MenuEntry("Cancel", ("cancel", "--reason"), "Why is the workflow cancelled"),
+    ),
+}
+ENTRIES[Scenario.BLOCKED] = (MenuEntry("Resolve", ("resolve",), "How was it resolved"), *ENTRIES[Scenario.ACTIVE])
+
+
+def scenario_of(state: object, configured: bool, has_code: bool) -> Scenario:
+    """The menu that fits; a state that names no sound workflow counts as none."""
+    if next_steps(state) is not None:
+        return Scenario.BLOCKED if _active(state).get("stage") == "blocked" else Scenario.ACTIVE
+    if configured:
+        return Scenario.IDLE
+    return Scenario.EXISTING if has_code else Scenario.NEW
+
+
+def headline(scenario: Scenario, state: object) -> str:
+    """The menu's first line; for an active workflow its type and phase."""
+    active = _active(state)
+    if scenario not in (Scenario.ACTIVE, Scenario.BLOCKED) or not active:
+        return f"PHASEGATE - {scenario.value}"
+    type_ = active.get("type")
+    phase = resolve_display_name(active["phases"][active["current_phase_index"]])
+    waits = ", waits for you" if scenario is Scenario.BLOCKED else ""
+    return f"PHASEGATE - {type_ if is_printable(type_) else 'workflow'}: {phase}{waits}"
+
+
+def _active(state: object) -> dict[str, Any]:
+    active = state.get("active_workflow") if isinstance(state, dict) else None
+    return active if isinstance(active, dict) else {}
+
+
+def render_box(title: str, labels: Sequence[str]) -> str:
+    """A title over numbered choices in a box of ASCII."""
+    rows = [f" {number}) {label}" for number, label in enumerate(labels, 1)]
+    rows.append(" q) Leave")
+    width = min(max(len(row) for row in [title, *rows]), _WIDEST)
+    line = f"+{'-' * (width + 2)}+"
+    boxed = [f"| {row[:width]:<{width}} |" for row in (title, *rows)]
+    return "\n".join([line, boxed[0], line, *boxed[1:], line])
+
+
+def choice_of(answer: str, entries: Sequence[MenuEntry]) -> MenuEntry | None:
+    """The entry whose number was typed; None for anything else."""
+    typed = answer.strip()
+    is_number = typed.isascii() and typed.isdigit() and len(typed) <= len(str(len(entries)))
+    return entries[int(typed) - 1] if is_number and 1 <= int(typed) <= len(entries) else None
+
+
+def is_code(name: str) -> bool:
+    """Whether a file of this name makes a repository one with code: no document, no licence, nothing hidden."""
+    if name.startswith("."):
+        return False
+    stem, dot, suffix = name.rpartition(".")
+    return f".{suffix.lower()}" not in _DOCUMENTS if dot and stem else name in _CODE_WITHOUT_SUFFIX

@@ -1,0 +1,148 @@
+"""Which next steps to suggest. The hook loads this: nothing but our own light modules is imported."""
+
+from __future__ import annotations
+
+from phasegate.core.answer.block import check_block as check_block
+from phasegate.core.answer.block import render_menu
+from phasegate.core.workflow.workflows import is_printable, resolve_display_name, split_key, workflow_noun
+
+COMPLETE = "Complete workflow and merge to main"
+UTILITY_ACTIVE = "Show workflow status"
+UTILITY_AFTER = "View project status"
+
+# Fixed texts. Gate failure and blocker need an active workflow, completion and cancellation speak without one.
+_GATE_FAILED = ("Review gate failure details", "Retry gate check", "Escalate to human")
+_BLOCKER = ("Resolve blocker and retry", "Cancel workflow", UTILITY_ACTIVE)
+_COMPLETED = ("Start a new feature", "Run tests", UTILITY_AFTER)
+_CANCELLED = ("Start a new feature", UTILITY_AFTER)
+_FALLBACK = ("Show project status", "Start a new workflow")
+_DISCOVER = ("Start a new feature", "Review discovery report", UTILITY_AFTER)
+
+DISCOVER = "discover"
+EVENTS = ("workflow-initialized", "gate-passed", "gate-failed", "blocker", "workflow-completed", "workflow-cancelled")
+
+# "Review {the first} artifacts" after a gate; "Review {the second}" as [2] of a phase agent's own block.
+_REVIEWED = {
+    "00-quick-scan": ("quick scan", "scope estimate"),
+    "01-requirements": ("requirements", "requirements documents"),
+    "02-impact-analysis": ("impact analysis", "impact analysis report"),
+    "02-tracing": ("trace analysis", "trace analysis report"),
+    "03-architecture": ("architecture", "architecture and ADRs"),
+    "04-design": ("design", "design specifications"),
+    "05-test-strategy": ("test strategy", "test strategy and test cases"),
+    "06-implementation": ("implementation", "implementation and test results"),
+    "07-testing": ("integration test", "integration test report"),
+    "08-code-review": ("code review", "code review report"),
+    "09-validation": ("security validation", "security scan results"),
+    "10-cicd": ("CI/CD pipeline", "pipeline configuration"),
+    "11-local-testing": ("local testing", "build and health check results"),
+    "12-remote-build": ("remote build", "remote deployment status"),
+    "13-test-deploy": ("staging deployment", "staging deployment logs"),
+    "14-production": ("release", "release notes"),
+    "15-operations": ("operations", "monitoring configuration"),
+    "16-upgrade-plan": ("upgrade plan", "upgrade analysis and migration plan"),
+    "16-upgrade-execute": ("upgrade execution", "upgrade execution log"),
+}
+
+
+def next_steps(state: object, event: str | None = None, phase: str | None = None) -> str | None:
+    """The block for a state, or None where nothing is to be said.
+
+    `state` is the parsed state.json, whatever it holds. With `event`: that emission point; with `phase`: that phase
+    agent's own block; with neither: the block of the current phase's agent, unless its gate has failed or the workflow
+    is blocked. Then it is the block of that point: nobody is told to go on.
+    """
+    if event is not None and event not in EVENTS:
+        raise ValueError(f"unknown event: {event!r}; known are {', '.join(EVENTS)}")
+    workflow = _Workflow.read(state)
+    items = _items_of_event(workflow, event) if event else _items_of_agent(workflow, phase)
+    return render_menu(items) if items else None
+
+
+class _Workflow:
+    """The part of state.json that next steps are made from, known to be sound."""
+
+    def __init__(
+        self, phases: tuple[str, ...], index: int, type_: object, own_noun: object = None, stage: object = None
+    ) -> None:
+        self.phases = phases
+        self.index = index
+        self.type = type_
+        self.own_noun = own_noun
+        self.stage = stage
+
+    @classmethod
+    def read(cls, state: object) -> _Workflow | None:
+        """The active workflow, or None when there is none or anything that we rely on is malformed."""
+        active = state.get("active_workflow") if isinstance(state, dict) else None
+        if not isinstance(active, dict):
+            return None
+        phases, index = active.get("phases"), active.get("current_phase_index")
+        if not isinstance(phases, list) or not all(is_printable(key) for key in phases):
+            return None
+        if type(index) is not int or not 0 <= index < len(phases):  # True is an int, and no index
+            return None
+        if active.get("current_phase", phases[index]) != phases[index]:
+            return None
+        return cls(tuple(phases), index, active.get("type"), active.get("noun"), active.get("stage"))
+
+    def after(self, position: int) -> str:
+        """The primary step at a position: go on, or complete."""
+        if position + 1 < len(self.phases):
+            return f"Continue to {resolve_display_name(self.phases[position + 1])}"
+        return COMPLETE
+
+
+def _items_of_event(workflow: _Workflow | None, event: str) -> tuple[str, ...] | None:
+    if event == "workflow-completed":
+        return _COMPLETED
+    if event == "workflow-cancelled":
+        return _CANCELLED
+    if workflow is None:
+        return None
+    if event == "gate-failed":
+        return _GATE_FAILED
+    if event == "blocker":
+        return _BLOCKER
+    return _at_start(workflow) if event == "workflow-initialized" else _after_gate(workflow)
+
+
+def _at_start(workflow: _Workflow) -> tuple[str, ...] | None:
+    if not isinstance(workflow.type, str) or not (workflow.own_noun is None or is_printable(workflow.own_noun)):
+        return None
+    noun = workflow_noun(workflow.type, str(workflow.own_noun or ""))
+    if noun is None:
+        return None
+    first = resolve_display_name(workflow.phases[0])
+    return f"Describe your {noun} to begin {first}", "Show workflow phases", UTILITY_ACTIVE
+
+
+def _after_gate(workflow: _Workflow) -> tuple[str, ...]:
+    primary = workflow.after(workflow.index)
+    reviewed = "all workflow" if primary == COMPLETE else _phase_noun(workflow.phases[workflow.index])
+    return primary, f"Review {reviewed} artifacts", UTILITY_ACTIVE
+
+
+def _items_of_agent(workflow: _Workflow | None, phase: str | None) -> tuple[str, ...] | None:
+    if phase == DISCOVER:
+        return _DISCOVER
+    if workflow is None:
+        return None if phase is None else _FALLBACK
+    if phase is None and workflow.stage in ("gate-failed", "blocked"):
+        return _GATE_FAILED if workflow.stage == "gate-failed" else _BLOCKER
+    current = workflow.phases[workflow.index]
+    key = current if phase is None else phase
+    if key not in workflow.phases:
+        return _FALLBACK
+    # Another tool may list a phase twice: the current one is then where the index says.
+    position = workflow.index if key == current else workflow.phases.index(key)
+    return workflow.after(position), own_review(key), UTILITY_ACTIVE
+
+
+def own_review(key: str) -> str:
+    """[2] of a phase agent's own block."""
+    return f"Review {_REVIEWED[key][1] if key in _REVIEWED else f'{_phase_noun(key)} artifacts'}"
+
+
+def _phase_noun(key: str) -> str:
+    return _REVIEWED.get(key, ("",))[0] or split_key(key)[1].replace("-", " ").strip() or key

@@ -1,0 +1,87 @@
+"""What somebody is told who is not looking: in which shape, signed, and no more than our words and a short reason."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.core.text.visible import visible
+from phasegate.errors import ConfigError
+
+LONGEST_REASON = 200
+NEEDED, ENDED = "person.needed", "run.ended"
+SHAPES = ("https://", "http://", "ntfy+https://", "ntfy+http://", "slack+https://", "slack+http://", "mailto:")
+_MARK = "whsec_"  # of the Standard Webhooks specification; the rest is base64
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """One event, as a program gets it. `id` is the same however often it is looked at."""
+
+    id: str
+    type: str  # person.needed or run.ended
+    timestamp: str
+    repository: str
+    feature: str
+    package: str  # empty where it is about the feature
+    outcome: str  # blocked, last gate passed, completed, stopped at a gate, failed, DONE
+    reason: str
+    command: str  # what a person types next; empty where nothing is to be done
+
+    @property
+    def title(self) -> str:
+        """One line of plain words."""
+        what = f"{self.feature} {self.package}".rstrip()
+        return f"{self.repository}: {what}: {self.outcome}"
+
+    @property
+    def text(self) -> str:
+        lines = (self.title, self.reason, f"then: {self.command}" if self.command else "")
+        return "\n".join(line for line in lines if line)
+
+
+class HttpMessage(NamedTuple):
+    """A message to be posted."""
+
+    url: str
+    body: bytes
+    headers: dict[str, str]
+
+
+def short_reason(reason: str) -> str:
+    """A reason in one line of bounded length, with nothing in it that a terminal would obey."""
+    line = visible(" ".join(reason.split()))
+    return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 3]}..."
+
+
+def http_message(url: str, told: Notification, moment_s: int, secret: str = "") -> HttpMessage:
+    """The message in the shape that its address asks for."""
+    shape, _, plain = url.partition("+") if url.startswith(("ntfy+", "slack+")) else ("", "", url)
+    if shape == "ntfy":
+        tag = "warning" if told.type == NEEDED else "white_check_mark"
+        headers = {"Title": _as_header(told.title), "Tags": tag, "Content-Type": "text/plain; charset=utf-8"}
+        return HttpMessage(plain, told.text.encode(), headers)
+    if shape == "slack":
+        return HttpMessage(plain, msgspec.json.encode({"text": told.text}), {"Content-Type": "application/json"})
+    body = msgspec.json.encode({"type": told.type, "timestamp": told.timestamp, "data": msgspec.structs.asdict(told)})
+    headers = {"Content-Type": "application/json", "webhook-id": told.id, "webhook-timestamp": str(moment_s)}
+    if secret:
+        headers["webhook-signature"] = f"v1,{_signature(secret, told.id, moment_s, body)}"
+    return HttpMessage(plain, body, headers)
+
+
+def _signature(secret: str, id_: str, moment_s: int, body: bytes) -> str:
+    """As https://www.standardwebhooks.com has it: HMAC-SHA256 over id, time and body, in base64."""
+    try:
+        key = base64.b64decode(secret.removeprefix(_MARK), validate=True)
+    except binascii.Error as error:
+        raise ConfigError("the secret for webhooks is not base64", f"it looks like {_MARK}BASE64") from error
+    signed = hmac.digest(key, b"%s.%d.%s" % (id_.encode(), moment_s, body), "sha256")
+    return base64.b64encode(signed).decode()
+
+
+def _as_header(text: str) -> str:
+    return text.encode("ascii", "replace").decode()

@@ -1,0 +1,359 @@
+"""Where things stand, as people look at it: the workflow with its phases and gates, packages in columns, blockers.
+
+`status` is asked a hundred times a day: nothing but the standard library is imported, and little of that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from phasegate.core.display.next_steps import next_steps
+from phasegate.core.machine.feature_state import AT_A_FORGE
+from phasegate.core.text.visible import visible
+from phasegate.core.workflow.workflows import UNMERGED, gate_name, resolve_display_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Protocol
+
+    Style = Callable[[str, str], str]
+
+    class Row(Protocol):
+        """What the board needs to know of a package."""
+
+        @property
+        def id(self) -> str: ...
+        @property
+        def title(self) -> str: ...
+        @property
+        def state(self) -> str: ...
+        @property
+        def round(self) -> int: ...
+        @property
+        def reason(self) -> str: ...
+        @property
+        def remediation(self) -> str: ...
+        @property
+        def standing(self) -> str: ...
+
+
+COLUMNS = ("PLANNED", "DOING", "FOR_REVIEW", "DONE", "BLOCKED")
+NARROW = 76  # below this, five columns show too little of each title
+ENDED = ("completed", "cancelled")
+# These hold a feature for a moment, as their lock says. All else that holds it works on it.
+ORDERS = ("start", "advance", "retry", "resolve", "back", "escalate", "cancel", "complete", "note")
+NOTICE = "notice.given"  # on record: what a person is told
+RUN_FAILED = "the run has failed: "  # how the notice begins that tells why nothing was done after it
+HIDDEN_TOLD = "characters that nobody sees"  # how the notice about them begins
+FLEET = " --fleet"
+NONE_YET = "(none yet)"  # the worker of a feature that waits for one at its fleet's server
+_GAP = "  "
+# What a person does next, by the stage of the workflow.
+_THEN = {
+    "working": ("run",),
+    "gate-failed": ("run", "retry"),
+    "gate-passed": ("run", "advance"),
+    "blocked": ('resolve "how"', "run"),
+}
+
+
+class Worker(NamedTuple):
+    """The process that works on a feature or a package at this moment."""
+
+    pid: int
+    command: str
+    since: str
+
+
+class PhaseCard(NamedTuple):
+    """A phase of the workflow, and how its gate was judged last: passed, failed, blocked, or not yet."""
+
+    key: str
+    name: str
+    gate: str
+    status: str  # completed, in_progress, pending
+    outcome: str = ""
+
+
+class FeatureCard(NamedTuple):
+    """A feature as it stands. One without a workflow (its plan was loaded by hand) has no phases."""
+
+    feature: str
+    type: str = ""
+    description: str = ""
+    standing: str = ""  # empty where another tool wrote the state
+    worker: Worker | None = None
+    stage: str = ""
+    round: int = 0
+    reason: str = ""
+    remediation: str = ""
+    phase: str = ""
+    phases: tuple[PhaseCard, ...] = ()
+    base: str = ""  # the branch that the work goes to
+    merged: str = ""  # the commit of the base that holds the work
+
+    @property
+    def is_active(self) -> bool:
+        return self.stage not in ENDED
+
+
+def standing_of(stage: str, *, is_last_phase: bool, is_held: bool) -> str:
+    """Whether a feature is working, waiting for a person, stopped or ended. `is_held`: a process works on it.
+
+    Stopped means that nobody works on it and that `run` would go on, whatever ended the last one.
+    """
+    if stage in ENDED:
+        return "ended"
+    if is_held:
+        return "working"
+    return "waiting" if stage == "blocked" or (stage == "gate-passed" and is_last_phase) else "stopped"
+
+
+def standing_of_package(state: str, *, is_held: bool) -> str:
+    """The same of a package, which may also be planned: nobody has begun it. `is_held`: by it or its feature's run."""
+    if state in ("DOING", "FOR_REVIEW"):
+        return "working" if is_held else "stopped"
+    return {"PLANNED": "planned", "DONE": "ended"}.get(state, "waiting")
+
+
+def orders_while_waiting(stage: str, position: int, merged: str = "") -> tuple[str, ...]:
+    """The commands that are allowed while a feature waits for a person, told from its row. See `allowed_orders`."""
+    back = ("back",) if position and not merged else ()
+    orders = ("resolve", *back) if stage == "blocked" else ("run", *back, "complete", "escalate")
+    return orders if merged else (*orders, "cancel")
+
+
+def phases_of(keys: Sequence[str], position: int, stage: str, outcomes: Mapping[str, str]) -> tuple[PhaseCard, ...]:
+    """The phases of a workflow at a position; `outcomes` are the last ones of the gates, by phase."""
+    done = position + (stage in ("gate-passed", "completed"))
+    statuses = ["completed" if at < done else "in_progress" if at == position else "pending" for at in range(len(keys))]
+    return tuple(
+        PhaseCard(key, resolve_display_name(key), gate_name(key), status, outcomes.get(key, ""))
+        for key, status in zip(keys, statuses, strict=True)
+    )
+
+
+def workflow_of(state: object) -> FeatureCard | None:
+    """The active workflow of a state file, whoever wrote it; None if there is none, or it is malformed."""
+    if next_steps(state) is None:
+        return None
+    assert isinstance(state, dict)
+    active = state["active_workflow"]
+    keys, index = active["phases"], active["current_phase_index"]
+    told = active.get("phase_status")
+    is_passed = isinstance(told, dict) and told.get(keys[index]) == "completed"
+    type_, feature, description = (_text(active.get(name)) for name in ("type", "artifact_folder", "description"))
+    stage = "gate-passed" if is_passed else "working"
+    phases = phases_of(keys, index, stage, {})
+    return FeatureCard(feature, type_, description, stage=stage, round=1, phase=keys[index], phases=phases)
+
+
+def _text(value: object) -> str:
+    return visible(value).strip() if isinstance(value, str) else ""
+
+
+def ending_verb(naming: str) -> str:
+    """How a feature is merged behind its last gate: a fleet's workers do it themselves."""
+    return "run --merge" if naming.endswith(FLEET) else "complete"
+
+
+def next_commands(stage: str, *, is_last_phase: bool, is_published: bool = False, naming: str = "") -> str:
+    """What a person types next. `naming`: ` --feature SLUG`, where another feature is in work too, and ` --fleet`."""
+    verbs = _THEN.get(stage, ())
+    if stage == "gate-passed" and is_last_phase:
+        verbs = ("run", "sync") if is_published else (ending_verb(naming),)
+    return (", and " if stage == "blocked" else ", or ").join(f"phasegate {verb}{naming}" for verb in verbs)
+
+
+def workflow_lines(workflow: FeatureCard, style: Style, naming: str = "", *, is_drawn: bool = False) -> Iterator[str]:
+    """The workflow: what it is about, where it stands, each phase with its gate, and what comes next."""
+    where = f" {workflow.feature}" if workflow.feature else ""
+    again = f", round {workflow.round}" if workflow.round > 1 else ""
+    at = resolve_display_name(workflow.phase) if workflow.is_active else workflow.stage
+    yield style(f"{workflow.type or 'workflow'}{where}: {at}{again}", "bold")
+    if workflow.description:
+        yield f"  {visible(workflow.description)}"
+    width = max(len(phase.name) for phase in workflow.phases)
+    for phase in workflow.phases:
+        mark = _mark(phase, workflow, style) if is_drawn else f"[{_MARKS[phase.status]}]"
+        yield f"  {mark} {phase.name:<{width}}  {_judged(phase, workflow, style)}".rstrip()
+    if ended := whereabouts(workflow.type, workflow.stage, workflow.base, workflow.merged):
+        yield f"  {ended}"
+    yield from _what_next(workflow, naming)
+
+
+_MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
+_DOTS = {"completed": ("●", "green"), "in_progress": ("◉", "yellow"), "pending": ("○", "plain")}
+
+
+def _mark(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
+    """A phase on the rail."""
+    dot, colour = _DOTS[phase.status]
+    stands_still = phase.status == "in_progress" and workflow.stage in ("blocked", "gate-failed")
+    return style(dot, "red" if stands_still else colour)
+
+
+def graph_line(waves: Sequence[Sequence[Row]], width: int, style: Style) -> str:
+    """Which packages come after which, from left to right; nothing where that does not fit, or nobody waits."""
+    words = [[f"{_STATES.get(row.state, '○')} {row.id}" for row in wave] for wave in waves]
+    if len(waves) < 2 or cells(" ─▶ ".join("  ".join(wave) for wave in words)) > width:
+        return ""
+    coloured = (
+        "  ".join(style(word, _COLOURS.get(row.state, "plain")) for word, row in zip(found, wave, strict=True))
+        for found, wave in zip(words, waves, strict=True)
+    )
+    return " ─▶ ".join(coloured)
+
+
+_STATES = {"DONE": "●", "DOING": "◉", "FOR_REVIEW": "◉", "BLOCKED": "✗"}
+
+
+def whereabouts(type_: str, stage: str, base: str, merged: str) -> str:
+    """Where the work of a workflow is: merged or not, into what, as which commit; nothing while it is in work."""
+    if merged:
+        return f"merged into {visible(base)} at {visible(merged)[:12]}"
+    if stage == "cancelled":
+        return "not merged: it was cancelled"
+    if stage != "completed":
+        return ""
+    # Early records do not say which commit; what is completed and merges is merged.
+    return f"not merged: a {type_} changes nothing" if type_ in UNMERGED else f"merged into {visible(base)}"
+
+
+def _judged(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
+    if phase.status == "completed":
+        return style(f"{phase.gate} PASSED", "green")
+    if phase.status == "pending" or not workflow.is_active:
+        return ""
+    if workflow.stage == "blocked":
+        return style("BLOCKED", "red")
+    if workflow.stage == "gate-failed":
+        return style(f"{phase.gate} FAILED", "red")
+    return style("stopped: no process works on it" if workflow.standing == "stopped" else "in progress", "yellow")
+
+
+def _what_next(workflow: FeatureCard, naming: str) -> Iterator[str]:
+    if workflow.reason and (workflow.stage != "working" or workflow.reason.startswith(RUN_FAILED)):
+        yield f"  why: {visible(workflow.reason)}"
+    if workflow.remediation and workflow.is_active:
+        yield f"  what to do: {visible(workflow.remediation)}"
+    if workflow.worker is not None:
+        yield f"  running: {worker_line(workflow.worker)}"
+        return
+    is_last = workflow.phase == workflow.phases[-1].key
+    is_published = workflow.reason.endswith(AT_A_FORGE)
+    if then := next_commands(workflow.stage, is_last_phase=is_last, is_published=is_published, naming=naming):
+        yield f"  then: {then}"
+
+
+def worker_line(worker: Worker) -> str:
+    """Who works on it, in words."""
+    if worker.command == NONE_YET:
+        return f"it waits for a worker since {worker.since}"
+    if not worker.pid:  # on another machine
+        return visible(f"worker {worker.command}, last sign {worker.since}")
+    return visible(f"process {worker.pid} ({worker.command}) since {worker.since}")
+
+
+def counts(rows: Sequence[Row]) -> dict[str, int]:
+    """How many packages are in each state; a state that nobody knows has a column of its own."""
+    found = dict.fromkeys(COLUMNS, 0)
+    for row in rows:
+        found[row.state] = found.get(row.state, 0) + 1
+    return found
+
+
+def board_lines(rows: Sequence[Row], width: int, most: int, style: Style) -> Iterator[str]:
+    """The packages in columns by state, at most so many in each; one below the other where the terminal is narrow."""
+    totals = counts(rows)
+    columns = {state: [row for row in rows if row.state == state] for state in totals}
+    shown = {state: found[:most] for state, found in columns.items()}
+    if width < NARROW:
+        yield from _stacked(shown, totals, width, style)
+    else:
+        yield from _side_by_side(shown, totals, width, style)
+    hidden = sum(totals.values()) - sum(len(found) for found in shown.values())
+    if hidden:
+        yield f"and {hidden} more: phasegate status --all"
+
+
+def _heading(state: str, total: int) -> str:
+    return f"{state} {total}"
+
+
+def _label(row: Row) -> str:
+    notes = ", ".join((*([f"round {row.round}"] if row.round > 1 else ()), *(["stopped"] if _is_stopped(row) else ())))
+    return f"{row.id} {row.title}{f' ({notes})' if notes else ''}"
+
+
+def _is_stopped(row: Row) -> bool:
+    return row.standing == "stopped"
+
+
+def _stacked(shown: Mapping[str, Sequence[Row]], totals: Mapping[str, int], width: int, style: Style) -> Iterator[str]:
+    for state, found in shown.items():
+        if found:
+            yield style(_heading(state, totals[state]), _COLOURS.get(state, "plain"))
+            yield from (f"  {cut(_label(row), max(width - 2, 8))}".rstrip() for row in found)
+
+
+def _side_by_side(
+    shown: Mapping[str, Sequence[Row]], totals: Mapping[str, int], width: int, style: Style
+) -> Iterator[str]:
+    """Columns that hold something share the room that the headings of empty ones leave."""
+    headings = {state: _heading(state, total) for state, total in totals.items()}
+    empty = sum(len(headings[state]) for state, found in shown.items() if not found)
+    room = width - empty - len(_GAP) * (len(headings) - 1)
+    share = room // max(sum(1 for found in shown.values() if found), 1)
+    widths = {state: max(share, len(headings[state])) if shown[state] else len(headings[state]) for state in shown}
+    head = (style(padded(headings[state], widths[state]), _COLOURS.get(state, "plain")) for state in shown)
+    yield _GAP.join(head).rstrip()
+    columns = [[padded(_label(row), widths[state]) for row in found] for state, found in shown.items()]
+    blanks = [" " * widths[state] for state in shown]
+    for at in range(max(map(len, columns), default=0)):
+        line = (column[at] if at < len(column) else blank for column, blank in zip(columns, blanks, strict=True))
+        yield _GAP.join(line).rstrip()
+
+
+_COLOURS = {"DOING": "yellow", "FOR_REVIEW": "cyan", "DONE": "green", "BLOCKED": "red"}
+
+
+def blocker_lines(rows: Sequence[Row], most: int, in_workflow: bool, style: Style, naming: str = "") -> Iterator[str]:
+    """What stands still, why, and what to do; in a workflow, it is the workflow that is gone on with."""
+    blocked = [row for row in rows if row.state == "BLOCKED"]
+    for row in blocked[:most]:
+        yield style(f"{row.id} is blocked: ", "red") + (row.reason or "no reason is recorded")
+        yield f"  what to do: {row.remediation or f'phasegate status {row.id}{naming}, then fix the cause'}"
+        if not in_workflow:
+            yield f"  then: phasegate dispatch {row.id}{naming}"
+
+
+def padded(text: str, width: int) -> str:
+    """A text in a cell of a column."""
+    short = cut(text, width)
+    return short + " " * (width - cells(short))
+
+
+def cut(text: str, width: int) -> str:
+    """A text that fits into so many cells of a terminal."""
+    if text.isascii():
+        return text if len(text) <= width else f"{text[: width - 2]}.."
+    if cells(text) <= width:
+        return text
+    kept, used = [], 0
+    for letter in text:
+        used += cells(letter)
+        if used > width - 2:
+            break
+        kept.append(letter)
+    return "".join(kept) + ".."
+
+
+def cells(text: str) -> int:
+    """How many cells of a terminal a text takes: wide letters take two, marks that sit on others none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text)

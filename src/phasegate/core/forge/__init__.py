@@ -1,0 +1,1 @@
+"""Pull requests and forge addresses as values; decisions about them."""

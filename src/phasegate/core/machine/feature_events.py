@@ -1,0 +1,232 @@
+"""What can happen to a feature on its way. The journal holds these; `core/machine/feature_machine` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from phasegate.core.answer.vocabulary import Verdict
+from phasegate.core.machine.package_events import MOST_LOSSES, MOST_PAUSES, End, RemarkTaken
+from phasegate.core.plan.work_package import State
+from phasegate.core.workflow.origin import By
+from phasegate.core.workflow.phases import Work
+
+
+class FeatureLimits(msgspec.Struct, frozen=True):
+    """How often things are tried, and how much goes on at once."""
+
+    revisions: int = 3
+    retries: int = 3
+    parallel: int = 2
+    pauses: int = MOST_PAUSES  # of one run, for limits of the provider
+    losses: int = MOST_LOSSES  # of one run
+
+
+class PhasePlan(msgspec.Struct, frozen=True):
+    """A phase of a workflow as it was when the workflow began: a change of the configuration changes no running one."""
+
+    key: str
+    work: Work
+    artifacts: tuple[str, ...]
+    commands: tuple[str, ...] = ()
+
+
+class FeatureEvent(msgspec.Struct, frozen=True, tag=True, tag_field="event"):
+    """Something that happened."""
+
+
+class Started(FeatureEvent, frozen=True, tag="started"):
+    feature: str
+    type: str
+    plan: tuple[PhasePlan, ...]
+    base: str  # the branch that the work goes back to
+    description: str = ""
+    noun: str | None = None
+    limits: FeatureLimits = FeatureLimits()
+    by: By = By()
+
+
+class JobStarted(FeatureEvent, frozen=True, tag="job-started"):
+    job: str
+    role: str  # plan, challenge, review or archive
+    agent: str = ""
+    commit: str = ""  # what a critic or reviewer is shown
+
+
+class JobEnded(FeatureEvent, frozen=True, tag="job-ended"):
+    """How a run ended, and what it said: the verdict is the parsed one."""
+
+    job: str
+    end: End
+    reason: str = ""
+    remediation: str = ""
+    verdict: Verdict | None = None
+    text: str = ""
+    last_seen: str = ""  # of a lost job: when it last gave a sign. Without it, a loss of before they were counted
+
+
+class Written(FeatureEvent, frozen=True, tag="written"):
+    """What a writer left is on the feature's branch. `missing`: documents of the phase that are not there."""
+
+    commit: str
+    missing: tuple[str, ...] = ()
+    unchanged: bool = False  # since the round before, whose findings it was to answer
+
+
+class Strayed(FeatureEvent, frozen=True, tag="strayed"):
+    """A writer changed what it may not change; nothing was taken over."""
+
+    violations: tuple[str, ...]
+
+
+class Planned(FeatureEvent, frozen=True, tag="planned"):
+    """Packages that are to be carried out, each with those that it waits for; or why there are none."""
+
+    packages: Mapping[str, tuple[str, ...]]
+    problems: tuple[str, ...] = ()
+
+
+class PackageStarted(FeatureEvent, frozen=True, tag="package-started"):
+    package: str
+
+
+class PackageEnded(FeatureEvent, frozen=True, tag="package-ended"):
+    """A package is DONE or BLOCKED, as its own events say."""
+
+    package: str
+    state: State
+    reason: str = ""
+    remediation: str = ""
+
+
+class Ran(FeatureEvent, frozen=True, tag="ran"):
+    """The commands of a phase, each with whether it passed. None at all: a person must say how it was checked."""
+
+    results: Mapping[str, bool]
+    findings: str = ""
+    commit: str = ""  # on which they ran
+    lacking: tuple[str, ...] = ()  # those whose program no agent can bring: it is not on this machine
+
+
+class Reported(FeatureEvent, frozen=True, tag="reported"):
+    """The document of the phase that we write ourselves is on the feature's branch."""
+
+    commit: str
+
+
+class GateChecked(FeatureEvent, frozen=True, tag="gate-checked"):
+    """What was found at the gate besides commands and verdict: documents, and checks of what they say."""
+
+    artifacts: tuple[str, ...]
+    checks: Mapping[str, bool] = {}
+    findings: str = ""
+    alike: str = ""  # a name for all that speaks against it; the same name is the same failure
+
+
+class Advanced(FeatureEvent, frozen=True, tag="advanced"):
+    """On to the next phase."""
+
+    by: By = By()
+
+
+class Retried(FeatureEvent, frozen=True, tag="retried"):
+    """One more round of the phase."""
+
+    by: By = By()
+
+
+class Escalated(FeatureEvent, frozen=True, tag="escalated"):
+    why: str
+    remediation: str = ""
+    by: By = By()
+
+
+class Resolved(FeatureEvent, frozen=True, tag="resolved"):
+    how: str
+    by: By = By()
+
+
+class WentBack(FeatureEvent, frozen=True, tag="went-back"):
+    """A person wants the feature in an earlier phase again."""
+
+    phase: str
+    why: str
+    by: By = By()
+
+
+class Cancelled(FeatureEvent, frozen=True, tag="cancelled"):
+    reason: str
+    by: By = By()
+
+
+class CompletionAsked(FeatureEvent, frozen=True, tag="completion-asked"):
+    """A person, or `run --merge`, wants the workflow closed."""
+
+    by: By = By()
+    by_pull_request: bool = False  # the merge is made at a forge
+
+
+class Merged(FeatureEvent, frozen=True, tag="merged"):
+    commit: str
+
+
+class NotMerged(FeatureEvent, frozen=True, tag="not-merged"):
+    reason: str
+    remediation: str = ""
+
+
+class SentBack(FeatureEvent, frozen=True, tag="sent-back"):
+    """The work is right by itself and wrong on top of what was merged before it: the branch has that now."""
+
+    reason: str
+    findings: str
+    remediation: str = ""
+
+
+class PullOpened(FeatureEvent, frozen=True, tag="pull-opened"):
+    """The work is at the forge, and a pull request shows it: opened now, or brought up to date."""
+
+    number: int
+    url: str
+    head: str
+
+
+class Remarked(FeatureEvent, frozen=True, tag="remarked"):
+    """People asked for changes at the pull request."""
+
+    remarks: tuple[RemarkTaken, ...]
+
+
+class Completed(FeatureEvent, frozen=True, tag="completed"):
+    """Everything is tidied up."""
+
+    kept: tuple[str, ...] = ()  # branches that hold what is merged nowhere
+
+
+Happened = (
+    Started
+    | JobStarted
+    | JobEnded
+    | Written
+    | Strayed
+    | Planned
+    | PackageStarted
+    | PackageEnded
+    | Ran
+    | Reported
+    | GateChecked
+    | Advanced
+    | Retried
+    | Escalated
+    | Resolved
+    | WentBack
+    | Cancelled
+    | CompletionAsked
+    | Merged
+    | NotMerged
+    | SentBack
+    | PullOpened
+    | Remarked
+    | Completed
+)

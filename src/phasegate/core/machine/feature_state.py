@@ -1,0 +1,138 @@
+"""Where a feature stands, and the steps that lead on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from phasegate.core.answer.vocabulary import Verdict
+from phasegate.core.machine.feature_events import FeatureLimits, JobStarted, PhasePlan, PullOpened
+from phasegate.core.machine.package_events import RemarkTaken
+from phasegate.core.plan.work_package import State
+from phasegate.core.workflow.lifecycle import Workflow
+from phasegate.core.workflow.phases import Work
+
+AT_A_FORGE = " waits for people"  # the end of a reason: behind the last gate, a pull request
+
+
+class Step(StrEnum):
+    """What the engine can do next."""
+
+    WRITE = "write"
+    HARVEST = "harvest"
+    CRITICISE = "criticise"
+    PLAN = "plan"
+    MEND = "mend"
+    PACKAGES = "packages"
+    COMMANDS = "commands"
+    REVIEW = "review"
+    REPORT = "report"
+    GATE = "gate"
+    RETRY = "retry"
+    ADVANCE = "advance"
+    COMPLETE = "complete"
+    ARCHIVE = "archive"
+    MERGE = "merge"
+    PUBLISH = "publish"
+    AWAIT = "await"
+    TIDY = "tidy"
+    STOP = "stop"
+
+
+STEPS = {
+    Work.PLANNING: (Step.WRITE, Step.HARVEST, Step.CRITICISE, Step.GATE),
+    Work.PACKAGES: (Step.PLAN, Step.PACKAGES, Step.REPORT, Step.GATE),
+    Work.REVIEW: (Step.REVIEW, Step.REPORT, Step.GATE),
+    Work.COMMANDS: (Step.COMMANDS, Step.REVIEW, Step.REPORT, Step.GATE),
+}
+MENDING = (Step.MEND, Step.PACKAGES)
+CLOSING = (Step.ARCHIVE, Step.HARVEST, Step.MERGE, Step.TIDY)
+AT_FORGE = (Step.PUBLISH, Step.AWAIT, Step.TIDY)
+CLOSING_AT_FORGE = (Step.ARCHIVE, Step.HARVEST, *AT_FORGE)
+ROLES = {Step.WRITE: "plan", Step.CRITICISE: "challenge", Step.REVIEW: "review", Step.ARCHIVE: "archive"}
+ATTESTATION = "attestation"
+
+
+class FeatureAction(msgspec.Struct, frozen=True):
+    """Something to do now. `packages` are those to be started; `note` is why an agent is asked again."""
+
+    step: Step
+    packages: tuple[str, ...] = ()
+    note: str = ""
+
+
+class Feature(msgspec.Struct, frozen=True):
+    """Where a feature stands, folded from its events."""
+
+    workflow: Workflow
+    plan: tuple[PhasePlan, ...]
+    base: str
+    description: str = ""
+    limits: FeatureLimits = FeatureLimits()
+    todo: tuple[Step, ...] = ()  # of this round, or of the closing
+    closing: bool = False
+    archive_round: int = 1
+    archive_rounds_before: int = 0  # a person's last answer
+    open_job: JobStarted | None = None
+    retries: int = 0
+    asked_again: bool = False
+    pauses: int = 0
+    losses: int = 0  # of the run that is due, one after the other
+    needs: Mapping[str, tuple[str, ...]] = {}
+    packages: Mapping[str, State] = {}
+    blocked: Mapping[str, str] = {}  # why, for each package that is
+    verdict: Verdict | None = None  # of this round's critic or reviewer
+    commands: Mapping[str, bool] = {}  # of this round
+    judged: str = ""  # the commit that the commands ran on and the critic or reviewer saw; no other passes the gate
+    asks_for_word: bool = False  # there is no command: a person is asked how it was checked
+    attested: str = ""  # how a person says that it was checked, where there is no command
+    report: str = ""  # what the commands and the reviewer said: the text of the document that we write
+    findings: str = ""  # of the round before, for the next
+    written: str = ""  # the commit with what the phase's last writer left, since a person last had a say
+    failed_as: str = ""  # how the gate failed in the round before
+    said: str = ""  # by a person who resolved or went back: for every agent until a gate passes where they spoke
+    said_at: int = 0  # the phase that has to pass, by its position
+    remediation: str = ""
+    merged: str = ""  # the commit of the base that holds the work
+    sent_back: bool = False  # from its merge, since a person last had a say
+    pull: PullOpened | None = None
+    remarks: tuple[RemarkTaken, ...] = ()  # all that were taken up, the ones without an answer last
+    unanswered: int = 0  # how many of them
+
+    @property
+    def phase(self) -> PhasePlan:
+        return self.plan[self.workflow.index]
+
+    @property
+    def round(self) -> int:
+        """The round that is due, of the phase or of the archive."""
+        return self.archive_round if self.closing else self.workflow.round
+
+    @property
+    def last_round(self) -> int:
+        """The one after which a person decides."""
+        before = self.archive_rounds_before if self.closing else self.workflow.rounds_before
+        return before + self.limits.revisions
+
+    @property
+    def can_mend(self) -> bool:
+        """Whether this phase may have code changed: only where packages were planned before."""
+        return bool(self.packages)
+
+
+def changed(feature: Feature, **fields: object) -> Feature:
+    """The feature with other values in some fields."""
+    return msgspec.structs.replace(feature, **fields)
+
+
+def told(feature: Feature, words: str, position: int) -> Feature:
+    """The feature with what a person said, besides what they said before and no gate has answered."""
+    every = "\n".join(part for part in (feature.said, words.strip()) if part)
+    return changed(feature, said=every, said_at=max(position, feature.said_at if feature.said else 0))
+
+
+def fresh(feature: Feature) -> Feature:
+    """The feature with all tries of a run before it."""
+    return changed(feature, retries=0, asked_again=False, pauses=0, losses=0)

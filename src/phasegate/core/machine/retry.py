@@ -1,0 +1,127 @@
+"""Which failures are worth another try, and when. Texts are foreign: all they can buy is a bounded wait."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+from phasegate.core.machine.package_events import End
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from phasegate.core.machine.feature_events import FeatureLimits, JobEnded
+    from phasegate.core.machine.feature_state import Feature
+    from phasegate.core.machine.package_events import PackageJobEnded, PackageLimits
+    from phasegate.core.machine.package_machine import Owed
+
+READ_AT_MOST = 16_000
+TEMPORARY_FAILURE = 75  # EX_TEMPFAIL of sysexits.h: the program itself asks to be called again
+BASE_S, CAP_S = 2.0, 300.0
+REST_S, LONGEST_REST_S = 30.0, 3600.0
+
+
+class Fault(StrEnum):
+    """Why something failed, as far as trying again is concerned."""
+
+    NETWORK = "network"
+    LOCK = "lock file"
+    RATE_LIMIT = "rate limit"
+    FLAKY_TEST = "flaky test"
+    TEMPORARY = "temporary failure"
+    NO_PROGRAM = "missing program"
+    PERMANENT = "permanent"
+
+    @property
+    def is_transient(self) -> bool:
+        return self not in (Fault.NO_PROGRAM, Fault.PERMANENT)
+
+
+# Each phrase is one that a program prints about itself. A bare "timeout" or "locked" is not enough: tests say that too.
+_SIGNS: tuple[tuple[Fault, re.Pattern[str]], ...] = (
+    (
+        Fault.RATE_LIMIT,
+        re.compile(
+            r"\b(?:http|status|error|code)[ :=/.0-9]{0,8}429\b|\b429 too many requests\b|\btoo many requests\b"
+            r"|\brate[ _-]?limit(?:ed|s)?[ _-](?:exceeded|reached|error|hit)\b|\brate_limit_error\b"
+            r"|\b(?:usage|quota) (?:limit )?(?:exceeded|reached)\b|\bresource_exhausted\b|\boverloaded_error\b",
+            re.I,
+        ),
+    ),
+    (
+        Fault.NETWORK,
+        re.compile(
+            r"\b(?:ECONNRESET|ECONNREFUSED|ECONNABORTED|ETIMEDOUT|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ENOTFOUND)\b"
+            r"|\bcould not resolve (?:host|proxy)\b|\btemporary failure in name resolution\b"
+            r"|\bconnection (?:reset by peer|timed out|refused)\b|\bnetwork is unreachable\b|\bno route to host\b"
+            r"|\btls handshake timeout\b|\bread timed out\b|\bsocket hang up\b|\bi/o timeout\b"
+            r"|\b50[234] (?:bad gateway|service unavailable|gateway time-?out)\b|\bspurious network error\b",
+            re.I,
+        ),
+    ),
+    (
+        Fault.LOCK,
+        re.compile(
+            r"\.lock': file exists\b|\banother git process seems to be running\b|\bdatabase is locked\b"
+            r"|\bcould not (?:get|acquire|obtain) (?:the )?(?:file )?lock\b|\bunable to (?:acquire|obtain) lock\b"
+            r"|\bresource temporarily unavailable\b|\btext file busy\b|\bEBUSY\b",
+            re.I,
+        ),
+    ),
+)
+
+
+def classify(exit_status: int | None, text: str) -> Fault:
+    """What kind of failure a failed run was, from its exit status and the end of what it printed.
+
+    No exit status (killed by a signal, out of time) is permanent: the same run would end the same way.
+    """
+    if exit_status is None:
+        return Fault.PERMANENT
+    end = text[-READ_AT_MOST:]
+    found = next((fault for fault, sign in _SIGNS if sign.search(end)), None)
+    if found is not None:
+        return found
+    return Fault.TEMPORARY if exit_status == TEMPORARY_FAILURE else Fault.PERMANENT
+
+
+def back_off_s(attempt: int, chance: float, *, base_s: float = BASE_S, cap_s: float = CAP_S) -> float:
+    """Seconds to wait after the `attempt`-th failure (from 1): exponential, full jitter from `chance` in [0, 1)."""
+    exponent = min(max(attempt, 1) - 1, 30)  # 2 ** 30 is above any cap; more would overflow
+    ceiling = min(cap_s, base_s * 2.0**exponent)
+    return ceiling * min(max(chance, 0.0), 1.0)
+
+
+def rest_s(limits_before: int) -> float:
+    """Seconds to rest at a limit of a provider that does not say when it ends: longer each time in a row."""
+    return min(LONGEST_REST_S, REST_S * 2.0 ** min(max(limits_before, 0), 30))
+
+
+def run_again(
+    ended: JobEnded | PackageJobEnded, tried: Feature | Owed, most: FeatureLimits | PackageLimits
+) -> dict[str, int | bool] | None:
+    """What is counted of a run that came to nothing and is made again; None where it is given up.
+
+    One rule for the agents of phases and of packages.
+    """
+    match ended.end:
+        case End.LOST if not ended.last_seen:
+            return {}
+        case End.LOST if tried.losses < most.losses:
+            return {"losses": tried.losses + 1}
+        case End.TRANSIENT if tried.retries < most.retries:
+            return {"retries": tried.retries + 1}
+        case End.LIMITED if tried.pauses < most.pauses:
+            return {"pauses": tried.pauses + 1}
+        case End.UNREADABLE if not tried.asked_again:
+            return {"asked_again": True}
+        case _:
+            return None
+
+
+def given_up(ended: JobEnded | PackageJobEnded, tried: Feature | Owed) -> tuple[str, str]:
+    """Reason and remedy where a run is not made again."""
+    if ended.end is not End.LOST:
+        return ended.reason or f"the agent ended as {ended.end}", ended.remediation
+    why = ended.reason or "the reason is unknown"
+    reason = f"the agent's run was lost {tried.losses + 1} times; the last time: {why}"
+    return reason, "see what ended it (memory, a kill, a crash): phasegate audit show; then let it be tried again"

@@ -1,0 +1,1 @@
+"""Plans: requirements, tasks, work packages, their dependencies, consistency checks and traceability."""

@@ -1,0 +1,218 @@
+"""The requirements of a specification, by spec-kitty's annotations. Annotated ids are the authoritative ones.
+
+    <!-- spec-kitty: validated -->
+    <!-- spec-kitty: fr-count: 2 -->
+    <!-- spec-kitty: fr-coverage: 100% -->
+    <!-- sk:fr id="FR-AUTH-001" priority="high" -->
+    - Users can register with email and password
+    <!-- /sk:fr -->
+
+An annotation is a comment alone on its line. In code fences, other comments and `code` it is only text.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from phasegate.core.plan.work_package import is_requirement_id
+from phasegate.core.text.finding import Finding, shown
+from phasegate.core.text.markdown_lines import lines_of, squeeze, without_code
+
+
+class Priority(StrEnum):
+    """How much a requirement matters."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """One requirement; `priority` is None where none was given."""
+
+    id: str
+    text: str
+    line: int
+    priority: Priority | None = None
+    annotated: bool = True
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """What a specification says about its requirements, and everything that is wrong with how it says it."""
+
+    requirements: tuple[Requirement, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def annotated(self) -> bool:
+        """Whether the ids come from annotations, and not from headings and lists."""
+        return any(requirement.annotated for requirement in self.requirements)
+
+
+_OPEN = re.compile(r'sk:fr((?:\s+[\w-]+="[^"]*")*)')
+_ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
+_COVERAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,4})?)%")
+_ID = r"((?:FR|NFR|C)(?:-[A-Z0-9]{1,24}){0,6}-[0-9]{1,6})(?![\w-])"
+_SCENARIO = re.compile(r"\s*#{1,6}\s+(?:[A-Za-z]+ )?Scenario\b")
+_ANY_ID = re.compile(r"(?<![\w-])[A-Z]{1,12}(?:-[A-Z0-9]{1,24}){0,6}-[0-9]{1,6}(?![\w-])")
+_LISTED_ID = re.compile(rf"\s*(?:#{{1,6}}|[-*+]|[0-9]{{1,9}}[.)]|\|)\s+(?:\[[ xX]\]\s+)?[*_`]{{0,3}}{_ID}[*_`:|]*(.*)")
+_BULLET = re.compile(r"\s*(?:[-*+]|[0-9]{1,9}[.)])\s+(.*)")
+
+
+def read_spec(text: str, first_line: int = 1) -> Spec:
+    """Read a specification in one pass."""
+    reader = _AnnotationReader()
+    for line in lines_of(text, first_line):
+        if line.fence is None:
+            reader.take(line.number, line.text)
+    return reader.finish()
+
+
+def _comment(line: str) -> str | None:
+    """The words of a comment that is alone on its line, and not indented like code."""
+    text = line.strip()
+    if not (text.startswith("<!--") and text.find("-->") == len(text) - 3 > 3):
+        return None
+    indent = len(line) - len(line.lstrip())
+    return text[4:-3].strip() if indent < 4 and "\t" not in line[:indent] else None
+
+
+class _AnnotationReader:
+    """Collects requirements and findings line by line."""
+
+    def __init__(self) -> None:
+        self._annotated: dict[str, Requirement] = {}
+        self._listed: dict[str, Requirement] = {}
+        self._open: Requirement | None = None
+        self._text: list[str] = []
+        self._header: dict[str, tuple[int, str]] = {}
+        self._blocks = 0
+        self._with_scenario: set[str] = set()
+        self._findings: list[Finding] = []
+
+    def take(self, number: int, line: str) -> None:
+        words = _comment(line) if "<!--" in line else None
+        if words is None:
+            self._take_prose(number, line)
+        elif words.startswith("spec-kitty:"):
+            self._take_header(number, words.removeprefix("spec-kitty:").strip())
+        elif words == "/sk:fr":
+            self._close(number)
+        elif words.startswith(("sk:", "/sk:")):
+            self._begin(number, words)
+
+    def _say(self, line: int, code: str, message: str) -> None:
+        self._findings.append(Finding(line, code, message))
+
+    def _take_prose(self, number: int, line: str) -> None:
+        if "<!--" in line and re.search(r"<!--\s*(/?sk:|spec-kitty:)", without_code(line)):
+            self._say(number, "stray-annotation", "this annotation is not alone on its line, and does not count")
+        if _SCENARIO.match(line):
+            self._with_scenario.update(_ANY_ID.findall(line), [self._open.id] if self._open else [])
+        found = _LISTED_ID.match(line)
+        if self._open is not None:
+            self._text.append(_without_id(line))
+            if found and found[1] != self._open.id:
+                self._say(number, "wrong-id", f"{found[1]} is named inside the annotation of {self._open.id}")
+        elif found and found[1] not in self._listed:
+            self._listed[found[1]] = Requirement(found[1], squeeze(found[2]).rstrip(" |"), number, annotated=False)
+
+    def _take_header(self, number: int, words: str) -> None:
+        key, _, value = words.partition(":")
+        if key not in ("validated", "fr-count", "fr-coverage"):
+            self._say(number, "unknown-annotation", f"{shown(words)} is not validated, fr-count or fr-coverage")
+        elif key in self._header:
+            self._say(number, "duplicate-annotation", f"{key} appears twice, first in line {self._header[key][0]}")
+        else:
+            self._header[key] = (number, value.strip())
+
+    def _begin(self, number: int, words: str) -> None:
+        if self._open is not None:
+            self._say(number, "nested-annotation", f"{self._open.id} of line {self._open.line} is still open here")
+            self._keep()
+        found = _OPEN.fullmatch(words)
+        pairs = _ATTRIBUTE.findall(found[1]) if found else []
+        given = dict(pairs)
+        if "id" not in given or len(given) != len(pairs) or given.keys() - {"id", "priority"}:
+            self._say(
+                number, "bad-annotation", f'{shown(words)} is not of the form sk:fr id="FR-AUTH-001" priority="high"'
+            )
+        if found:
+            self._blocks += 1
+            self._open = Requirement(given.get("id", ""), "", number, self._priority(number, given.get("priority")))
+
+    def _priority(self, number: int, text: str | None) -> Priority | None:
+        if text is None or text in tuple(Priority):
+            return None if text is None else Priority(text)
+        self._say(number, "unknown-priority", f"{shown(text)} is not one of {', '.join(Priority)}")
+        return None
+
+    def _close(self, number: int) -> None:
+        if self._open is None:
+            self._say(number, "stray-annotation", "this closes no requirement")
+        else:
+            self._keep()
+
+    def _keep(self) -> None:
+        """Take over the requirement that is open."""
+        assert self._open is not None
+        requirement = msgspec.structs.replace(self._open, text=squeeze(" ".join(self._text)))
+        self._open, self._text = None, []
+        if not is_requirement_id(requirement.id):
+            self._say(requirement.line, "bad-id", f"{shown(requirement.id)} is not an id such as FR-AUTH-001")
+        elif requirement.id in self._annotated:
+            first = self._annotated[requirement.id].line
+            self._say(requirement.line, "duplicate-id", f"{requirement.id} appears twice, first in line {first}")
+        else:
+            self._annotated[requirement.id] = requirement
+            if not requirement.text:
+                self._say(requirement.line, "empty-requirement", f"{requirement.id} says nothing")
+
+    def finish(self) -> Spec:
+        if self._open is not None:
+            self._say(self._open.line, "unclosed-annotation", f"{shown(self._open.id)} is never closed")
+            self._keep()
+        self._check_count()
+        self._check_coverage()
+        if self._blocks or self._header:
+            for listed in self._listed.values():
+                if listed.id not in self._annotated:
+                    self._say(listed.line, "unannotated-id", f"{listed.id} is not annotated, and does not count")
+        found = self._annotated if self._blocks or self._header else self._listed
+        return Spec(tuple(found.values()), tuple(sorted(self._findings)))
+
+    def _check_count(self) -> None:
+        line, text = self._header.get("fr-count", (0, ""))
+        if not line:
+            if "validated" in self._header and not self._blocks:
+                self._say(self._header["validated"][0], "false-count", "validated, but no requirement is annotated")
+        elif not (text.isascii() and text.isdigit() and len(text) < 7):
+            self._say(line, "bad-annotation", f"fr-count must be a number, not {shown(text)}")
+        elif int(text) != self._blocks:
+            self._say(line, "false-count", f"fr-count is {int(text)}, but {self._blocks} requirements are annotated")
+
+    def _check_coverage(self) -> None:
+        line, text = self._header.get("fr-coverage", (0, ""))
+        if not line:
+            return
+        found = _COVERAGE.fullmatch(text)
+        if not found or float(found[1]) > 100:
+            self._say(line, "bad-annotation", f"fr-coverage must be 0% to 100%, not {shown(text)}")
+            return
+        claimed = float(found[1])
+        covered = len(self._with_scenario & self._annotated.keys())
+        if self._with_scenario and self._annotated and abs(claimed - 100 * covered / len(self._annotated)) >= 1:
+            message = f"fr-coverage is {text}, but {covered} of {len(self._annotated)} requirements have a scenario"
+            self._say(line, "false-coverage", message)
+
+
+def _without_id(line: str) -> str:
+    """A line of a requirement without its bullet and its own id."""
+    if found := _LISTED_ID.match(line):
+        return found[2]
+    bullet = _BULLET.match(line)
+    return bullet[1] if bullet else line

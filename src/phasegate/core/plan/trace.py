@@ -1,0 +1,120 @@
+"""From each requirement to its packages, commits and tests, and what is missing on the way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.core.plan.commits import Commit
+from phasegate.core.plan.requirements import Requirement
+from phasegate.core.plan.work_package import WorkPackage
+
+STEPS = ("package", "commit", "test")
+
+
+class TracedWork(NamedTuple):
+    """A package and what there is of its work: its commits, and the texts of its tests, by path."""
+
+    package: WorkPackage
+    commits: tuple[Commit, ...]
+    tests: Mapping[str, str]
+
+
+class CommitLink(msgspec.Struct, frozen=True):
+    id: str
+    subject: str
+    package: str
+
+
+class TestLink(msgspec.Struct, frozen=True):
+    __test__ = False  # not a test of ours
+
+    path: str
+    package: str
+    names_it: bool  # the test says the requirement's id
+
+
+class Traced(msgspec.Struct, frozen=True):
+    """A requirement, and everything that was found for it."""
+
+    id: str
+    text: str
+    priority: str | None
+    packages: tuple[str, ...]
+    commits: tuple[CommitLink, ...]
+    tests: tuple[TestLink, ...]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The steps for which there is nothing."""
+        found = (self.packages, self.commits, self.tests)
+        return tuple(step for step, there in zip(STEPS, found, strict=True) if not there)
+
+
+def trace(requirements: Sequence[Requirement], works: Sequence[TracedWork]) -> tuple[Traced, ...]:
+    """Follow each requirement. What names ids counts for those; what names none, for all that its package serves."""
+    named = _finder([requirement.id for requirement in requirements])
+    commits = [(work.package, commit, named(commit.message)) for work in works for commit in work.commits]
+    tests = [(work.package, path, named(text)) for work in works for path, text in work.tests.items()]
+    return tuple(_traced(requirement, works, commits, tests) for requirement in requirements)
+
+
+def _traced(
+    requirement: Requirement,
+    works: Sequence[TracedWork],
+    commits: Iterable[tuple[WorkPackage, Commit, frozenset[str]]],
+    tests: Iterable[tuple[WorkPackage, str, frozenset[str]]],
+) -> Traced:
+    id_ = requirement.id
+    return Traced(
+        id_,
+        requirement.text,
+        requirement.priority.value if requirement.priority else None,
+        tuple(work.package.work_package_id for work in works if id_ in work.package.requirements),
+        tuple(
+            CommitLink(commit.id, commit.subject, package.work_package_id)
+            for package, commit, ids in commits
+            if id_ in (ids or package.requirements)
+        ),
+        tuple(
+            TestLink(path, package.work_package_id, id_ in ids)
+            for package, path, ids in tests
+            if id_ in (ids or package.requirements)
+        ),
+    )
+
+
+def _finder(ids: Sequence[str]) -> Callable[[str], frozenset[str]]:
+    """Finds the known ids in a text, each as a whole."""
+    words = "|".join(re.escape(id_) for id_ in sorted(ids, key=len, reverse=True))
+    form = re.compile(rf"(?<![\w-])(?:{words})(?![\w-])")
+    return lambda text: frozenset(form.findall(text)) if ids else frozenset()
+
+
+def lines_of(traced: Sequence[Traced]) -> Iterator[str]:
+    """The report for people: every requirement with what was found, then what is missing in all."""
+    for one in traced:
+        yield f"{one.id}  {one.text}".rstrip()
+        yield f"  packages  {', '.join(one.packages) or '-'}"
+        yield from _block("commits", [f"{commit.id[:10]} {commit.subject}" for commit in one.commits])
+        yield from _block("tests", [f"{test.path}{' (names it)' if test.names_it else ''}" for test in one.tests])
+        if one.missing:
+            yield f"  MISSING   {', '.join(one.missing)}"
+    yield summary(traced)
+
+
+def _block(title: str, items: Sequence[str]) -> Iterator[str]:
+    for position, item in enumerate(items or ["-"]):
+        yield f"  {title if position == 0 else '':<8}  {item}"
+
+
+def summary(traced: Sequence[Traced]) -> str:
+    """How many requirements there are, and how many lack what."""
+    if not traced:
+        return "no requirements"
+    gaps = [f"{sum(step in one.missing for one in traced)} without {step}" for step in STEPS]
+    found = [gap for gap in gaps if not gap.startswith("0 ")]
+    return f"{len(traced)} requirements: {', '.join(found) or 'each has a package, a commit and a test'}"

@@ -1,0 +1,263 @@
+"""A work package: what its front matter says, which states it can be in, and what makes one invalid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from phasegate.core.paths.glob import is_pattern
+from phasegate.core.paths.own_folders import OWN_FOLDERS
+from phasegate.core.paths.repo_path import path_problem
+from phasegate.core.paths.scope import LITTER, Scope
+from phasegate.core.text.finding import shown
+
+MOST_AGENTS = 16
+# The shipped language profiles, in the order in which a repository is asked what it is.
+PROFILES = ("rust", "go", "typescript", "python")
+COMMANDS = ("setup", "build", "test", "lint", "typecheck", "coverage")
+T = TypeVar("T")
+
+_PACKAGE_ID = re.compile(r"WP(0[1-9]|[1-9][0-9]{1,3})")
+_SLUG = re.compile(r"[0-9]{3,6}(-[a-z0-9]+)+")
+_REQUIREMENT_ID = re.compile(r"[A-Z]{1,12}(-[A-Z0-9]{1,24}){0,6}-[0-9]{1,6}")
+_TASK_ID = re.compile(r"[1-4]\.[1-9][0-9]{0,3}")
+_PROFILE = re.compile(r"[a-z][a-z0-9-]{0,40}")
+
+
+class Deliverables(msgspec.Struct, frozen=True):
+    """The files that must be there in the end, by kind."""
+
+    code: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    documentation: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every file, in the order in which they are split among agents."""
+        return (*self.code, *self.tests, *self.documentation)
+
+
+class PackageChecks(msgspec.Struct, frozen=True):
+    """Commands that override the profile's: None leaves the profile's, an empty one is not asked for."""
+
+    setup: str | None = None
+    build: str | None = None
+    test: str | None = None
+    lint: str | None = None
+    typecheck: str | None = None
+    coverage: str | None = None
+    coverage_min: float | None = None
+
+
+class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
+    """The front matter of a `WPnn.md`. Fields behind `allowed_dependencies` are ours, and optional in a document."""
+
+    work_package_id: str
+    title: str
+    feature_slug: str
+    file_scope: tuple[str, ...]
+    dependencies: tuple[str, ...] = ()
+    deliverables: Deliverables = Deliverables()
+    requirements: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    profile: str = ""
+    checks: PackageChecks = PackageChecks()
+    num_agents: int = 1
+    allowed_dependencies: tuple[str, ...] = ()
+    mission: str = ""
+    feature_title: str = ""
+    descriptions: Mapping[str, str] = msgspec.field(default_factory=dict)  # of deliverables, by path
+    architecture_rules: tuple[str, ...] = ()
+    quality_rules: tuple[str, ...] = ()
+    forbidden_dependencies: tuple[str, ...] = ()
+    frozen_files: tuple[str, ...] = ()
+    executable_files: tuple[str, ...] = ()
+
+    @property
+    def sequence(self) -> int:
+        """The number in the id."""
+        return int(self.work_package_id[2:])
+
+    @property
+    def branch(self) -> str:
+        """The branch that the package's work is on."""
+        return f"feat/{self.feature_slug}-{self.work_package_id}"
+
+    @property
+    def worktree(self) -> str:
+        """The folder of its checkout."""
+        return f".worktrees/{self.feature_slug}-{self.work_package_id}"
+
+    def scope(
+        self,
+        exceptions: Sequence[str] = (),
+        litter: Sequence[str] = LITTER,
+        own_folders: Sequence[str] = OWN_FOLDERS,
+        protected: Sequence[str] = (),
+    ) -> Scope:
+        """What may change; the package's own document in the checkout is set aside."""
+        return Scope(
+            self.file_scope,
+            executable=self.executable_files,
+            exceptions=exceptions,
+            set_aside=(f"{self.work_package_id}.md",),
+            litter=litter,
+            own_folders=own_folders,
+            protected=protected,
+        )
+
+
+class State(StrEnum):
+    """Where a package stands."""
+
+    PLANNED = "PLANNED"
+    DOING = "DOING"
+    FOR_REVIEW = "FOR_REVIEW"
+    DONE = "DONE"
+    BLOCKED = "BLOCKED"
+
+
+def split(items: Sequence[T], parts: int) -> tuple[tuple[T, ...], ...]:
+    """Contiguous near-equal parts, larger ones first; more parts than items leave empty ones at the end."""
+    size, larger = divmod(len(items), parts)
+    ends = [(n + 1) * size + min(n + 1, larger) for n in range(parts)]
+    return tuple(tuple(items[start:end]) for start, end in zip([0, *ends], ends, strict=False))
+
+
+class PackageProblem(NamedTuple):
+    """What is wrong with a field; `value` is the item of a list that is meant."""
+
+    key: str
+    message: str
+    value: str | None = None
+
+
+def slug_is_safe(slug: str) -> bool:
+    """Whether a feature's name can be a folder and part of a branch: `NNN-words` and nothing else."""
+    return _SLUG.fullmatch(slug) is not None and len(slug) <= 100
+
+
+def is_package_id(text: str) -> bool:
+    """Whether a text is an id such as WP01."""
+    return _PACKAGE_ID.fullmatch(text) is not None
+
+
+def is_requirement_id(text: str) -> bool:
+    """Whether a text is an id such as FR-AUTH-001."""
+    return _REQUIREMENT_ID.fullmatch(text) is not None
+
+
+def problems(package: WorkPackage) -> Iterator[PackageProblem]:
+    """Everything that makes a package invalid by itself."""
+    yield from _name_problems(package)
+    yield from _list_problems(package)
+    yield from _scope_problems(package)
+    yield from _text_problems(package)
+    if not 1 <= package.num_agents <= MOST_AGENTS:
+        yield PackageProblem("num_agents", f"must be 1 to {MOST_AGENTS}")
+    least = package.checks.coverage_min
+    if least is not None and not (0 <= least <= 100 and round(least, 2) == least):
+        yield PackageProblem("checks.coverage_min", "must be a percentage from 0 to 100 with at most two decimals")
+
+
+def _name_problems(package: WorkPackage) -> Iterator[PackageProblem]:
+    if not _PACKAGE_ID.fullmatch(package.work_package_id):
+        yield PackageProblem("work_package_id", f"must be WP01, WP02 and so on, not {shown(package.work_package_id)}")
+    if not slug_is_safe(package.feature_slug):
+        yield PackageProblem("feature_slug", f"must be like 001-user-login, not {shown(package.feature_slug)}")
+    if package.profile and not _PROFILE.fullmatch(package.profile):
+        yield PackageProblem("profile", f"must be the name of a language profile, not {shown(package.profile)}")
+    if package.work_package_id in package.dependencies:
+        yield PackageProblem("dependencies", "names the package itself", package.work_package_id)
+
+
+def _list_problems(package: WorkPackage) -> Iterator[PackageProblem]:
+    """Lists of names: each of its form, none twice."""
+    forms = {"dependencies": _PACKAGE_ID, "requirements": _REQUIREMENT_ID, "tasks": _TASK_ID}
+    for key, form in forms.items():
+        values: tuple[str, ...] = getattr(package, key)
+        yield from (
+            PackageProblem(key, f"holds {shown(v)}, which is not a valid id", v)
+            for v in values
+            if not form.fullmatch(v)
+        )
+    for key in (*forms, "file_scope", "allowed_dependencies", "forbidden_dependencies", "executable_files"):
+        yield from _repeated(key, getattr(package, key))
+    yield from _repeated("deliverables", package.deliverables.all)
+
+
+def _repeated(key: str, values: Sequence[str]) -> Iterator[PackageProblem]:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            yield PackageProblem(key, f"holds {shown(value)} twice", value)
+        seen.add(value)
+
+
+def entry_problem(entry: str) -> str | None:
+    """Why an entry of a scope could reach out of the worktree or means nothing; None if it is sound."""
+    if entry.startswith("!"):
+        return "is an exclusion; list what may change instead"
+    return path_problem(entry.removesuffix("/"))
+
+
+def _scope_problems(package: WorkPackage) -> Iterator[PackageProblem]:
+    if not package.file_scope:
+        yield PackageProblem("file_scope", "is missing or empty: nothing could change")
+    for entry in package.file_scope:
+        if problem := entry_problem(entry):
+            yield PackageProblem("file_scope", f"holds {shown(entry)}, which {problem}", entry)
+    scope = package.scope()
+    for kind in ("code", "tests", "documentation"):
+        for path in getattr(package.deliverables, kind):
+            if problem := _deliverable_problem(path, scope):
+                yield PackageProblem(f"deliverables.{kind}", f"holds {shown(path)}, which {problem}", path)
+    for path in package.executable_files:
+        if path_problem(path) or not scope.covers(path):
+            yield PackageProblem("executable_files", f"holds {shown(path)}, which is not in the file scope", path)
+    for path in package.descriptions.keys() - set(package.deliverables.all):
+        yield PackageProblem("descriptions", f"describes {shown(path)}, which is not a deliverable")
+
+
+def _deliverable_problem(path: str, scope: Scope) -> str | None:
+    if problem := path_problem(path):
+        return problem
+    if is_pattern(path) and ("*" in path or "?" in path):
+        return "is a pattern; a deliverable is one file"
+    if not scope.covers(path):
+        return "is not in the file scope"
+    return "is tool litter that is never taken over" if scope.is_litter(path) else None
+
+
+def _text_problems(package: WorkPackage) -> Iterator[PackageProblem]:
+    """Words for people and agents: one printable line each; only the mission may be longer."""
+    if not package.title.strip():
+        yield PackageProblem("title", "is missing")
+    commands = {f"checks.{name}": getattr(package.checks, name) or "" for name in COMMANDS}
+    texts = {"title": package.title, "feature_title": package.feature_title, **commands}
+    yield from (
+        PackageProblem(key, "must be one line of printable text") for key, text in texts.items() if not _is_line(text)
+    )
+    for key in (
+        "architecture_rules",
+        "quality_rules",
+        "allowed_dependencies",
+        "forbidden_dependencies",
+        "frozen_files",
+    ):
+        values: tuple[str, ...] = getattr(package, key)
+        if not all(_is_line(value) and value.strip() for value in values):
+            yield PackageProblem(key, "must hold lines of printable text, none of them empty")
+    if not all(_is_line(text) for text in package.descriptions.values()):
+        yield PackageProblem("descriptions", "must be one line of printable text each")
+    if not all(_is_line(line) for line in package.mission.split("\n")):
+        yield PackageProblem("mission", "must be printable text")
+
+
+def _is_line(text: str) -> bool:
+    """Printable, or at least no control character, no line end and nothing that UTF-8 cannot carry."""
+    return text.isprintable() or not any(c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" for c in text)

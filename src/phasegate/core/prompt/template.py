@@ -1,0 +1,119 @@
+"""System prompt templates as text: their names, their placeholders, and filling them in one pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.core.agents.harnesses import ROWS
+
+BASE = "BASE"
+VARIABLES = ("PROJECT_CONTEXT", "PROJECT_STRUCTURE", "ARTIFACTS", "SKELETON", "TASKS")
+
+KNOWN_AGENTS = frozenset({BASE, *(row.template for row in ROWS.values())})
+
+_PLACEHOLDER = re.compile(r"\{\{([A-Z][A-Z0-9_]*)\}\}")
+_AGENT = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_FILE_NAME = re.compile(r"([A-Z][A-Z0-9_]{0,63})-([a-z]+)\.md")
+
+
+class AgentPhase(StrEnum):
+    """What an agent run is for. The phases of a workflow are made of these."""
+
+    PLAN = "plan"
+    CHALLENGE = "challenge"
+    IMPLEMENT = "implement"
+    REVIEW = "review"
+    ARCHIVE = "archive"
+
+
+class TemplateName(NamedTuple):
+    """Which agent and phase a template is for. Only checked names become one, so that none can leave the folder."""
+
+    agent: str
+    phase: AgentPhase
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.agent}-{self.phase}.md"
+
+
+PUBLISHED_AGENTS = ("GEMINI", "CLAUDE", "CODEX", "BASE")  # the enumeration of the published schema
+
+
+def schema_note(agent: str) -> str:
+    """How the metadata of an agent's template stand to the published schema; nothing to say where they are valid."""
+    if agent in PUBLISHED_AGENTS:
+        return ""
+    return f"{agent} is none of {', '.join(PUBLISHED_AGENTS)}, which the published schema lists: an agent of your own"
+
+
+class SystemTemplateMetadata(msgspec.Struct, frozen=True):
+    """What a template is for, and the variables that it names, in the order of their first appearance."""
+
+    agent: str
+    phase: AgentPhase
+    variables: tuple[str, ...]
+
+
+class Filled(NamedTuple):
+    """A filled template; which of our variables had no value, and which placeholders are none of ours."""
+
+    text: str
+    missing: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+def prefix_of(agent: str) -> str:
+    """The prefix of an agent that is named by its harness or by the prefix itself, in any case."""
+    return ROWS[agent].template if agent in ROWS else agent.upper()
+
+
+def template_name(agent: object, phase: object) -> TemplateName | None:
+    """The checked name; None for an agent that is not upper case and an unknown phase."""
+    if not isinstance(agent, str) or not isinstance(phase, str) or not _AGENT.fullmatch(agent):
+        return None
+    return TemplateName(agent, AgentPhase(phase)) if phase in tuple(AgentPhase) else None
+
+
+def name_of_file(file_name: str) -> TemplateName | None:
+    """The inverse of `file_name`."""
+    match = _FILE_NAME.fullmatch(file_name)
+    return template_name(match[1], match[2]) if match else None
+
+
+def fill(template: str, values: Mapping[str, str], missing_note: str) -> Filled:
+    """Fill each placeholder once. Values go in untouched: a `{{TASKS}}` inside a value is that value's text.
+
+    A variable of ours without a value leaves the note, with its name for `{name}`. Any other placeholder stays.
+    """
+    absent: dict[str, None] = {}
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in values:
+            return values[name]
+        absent[name] = None
+        return missing_note.replace("{name}", name) if name in VARIABLES else match[0]
+
+    text = _PLACEHOLDER.sub(value, template)
+    return Filled(text, tuple(n for n in absent if n in VARIABLES), tuple(n for n in absent if n not in VARIABLES))
+
+
+def fill_all(text: str, values: Mapping[str, str]) -> str:
+    """A shipped text with every placeholder filled. One without a value is a mistake of ours, and a KeyError."""
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
+
+
+def variables_in(template: str) -> tuple[str, ...]:
+    """The placeholders' names, each once, in order."""
+    return tuple(dict.fromkeys(_PLACEHOLDER.findall(template)))
+
+
+def metadata(name: TemplateName, template: str) -> SystemTemplateMetadata:
+    """What the template says about itself."""
+    return SystemTemplateMetadata(name.agent, name.phase, variables_in(template))

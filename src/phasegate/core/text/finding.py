@@ -1,0 +1,55 @@
+"""What a check of a document found, and how foreign text is shown in a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from phasegate.core.text.visible import visible
+from phasegate.errors import ConfigError
+
+SHOWN_AT_MOST = 120
+
+
+class Finding(msgspec.Struct, frozen=True, order=True):
+    """One broken rule: where it is (line 0: the document as a whole), its name, and what to do."""
+
+    line: int
+    code: str
+    message: str
+
+
+class Placed(msgspec.Struct, frozen=True, order=True):
+    """A finding with the document that it is in."""
+
+    path: str
+    line: int
+    code: str
+    message: str
+
+
+def placed(path: str, findings: Iterable[Finding]) -> Iterator[Placed]:
+    """These findings, in this document."""
+    return (Placed(path, found.line, found.code, found.message) for found in findings)
+
+
+def shown(text: str, at_most: int = SHOWN_AT_MOST) -> str:
+    """Foreign text in quotes, on one line, cut, with nothing in it that a terminal would obey."""
+    cut = text if len(text) <= at_most else f"{text[:at_most]}..."
+    return f"'{visible(cut)}'"
+
+
+def refuse(path: str, findings: Iterable[Finding]) -> None:
+    """Raise one error that lists all findings; do nothing if there are none."""
+    lines = [f"{path}:{found.line}: {found.code} {found.message}" for found in findings]
+    if lines:
+        raise ConfigError("\n".join(lines), f"`phasegate spec check {path}` lists these again")
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """A question that suggests the known word nearest to a misspelt one; empty if none is near."""
+    from difflib import get_close_matches  # costs more to load than most checks cost to run
+
+    near = get_close_matches(word[:100], list(known), n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""

@@ -1,0 +1,82 @@
+"""What each phase does, as data: who works, what the gate behind it demands."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from phasegate.core.workflow.workflows import split_key
+
+
+class Work(StrEnum):
+    """How a phase is carried out."""
+
+    PLANNING = "planning"  # a writer with `plan`, then a critic with `challenge`
+    PACKAGES = "packages"  # work packages with `implement`, each with `review`
+    REVIEW = "review"  # `review` of the whole feature
+    COMMANDS = "commands"  # commands first, then `review` of what they printed
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """A phase's work and the evidence its gate demands: documents in the feature's folder, commands by name."""
+
+    work: Work
+    artifacts: tuple[str, ...]
+    commands: tuple[str, ...] = ()
+
+
+def _planning(*artifacts: str) -> Phase:
+    return Phase(Work.PLANNING, artifacts)
+
+
+# Commands are names in a language profile. 12 to 15 have none by default: the user's own, or a person's attestation.
+PHASES: dict[str, Phase] = {
+    "00-quick-scan": _planning("quick-scan.md"),
+    "01-requirements": _planning("proposal.md", "spec.md"),
+    "02-impact-analysis": _planning("impact-analysis.md"),
+    "02-tracing": _planning("trace-analysis.md"),
+    "03-architecture": _planning("architecture.md"),
+    "04-design": _planning("plan.md", "specs/"),
+    "05-test-strategy": _planning("test-strategy.md"),
+    "06-implementation": Phase(Work.PACKAGES, ("IMPLEMENTATION.md",)),
+    "07-testing": Phase(Work.COMMANDS, ("REVIEW-07.md",), ("coverage",)),
+    "08-code-review": Phase(Work.REVIEW, ("REVIEW-08.md",)),
+    "09-validation": Phase(Work.REVIEW, ("REVIEW-09.md",)),
+    "10-cicd": Phase(Work.COMMANDS, ("REVIEW-10.md",), ("lint", "typecheck")),
+    "11-local-testing": Phase(Work.COMMANDS, ("REVIEW-11.md",), ("build", "test")),
+    "12-remote-build": Phase(Work.COMMANDS, ("REVIEW-12.md",)),
+    "13-test-deploy": Phase(Work.COMMANDS, ("REVIEW-13.md",)),
+    "14-production": Phase(Work.COMMANDS, ("REVIEW-14.md",)),
+    "15-operations": Phase(Work.COMMANDS, ("REVIEW-15.md",)),
+    "16-upgrade-plan": _planning("upgrade-plan.md"),
+    "16-upgrade-execute": Phase(Work.PACKAGES, ("upgrade-log.md",)),
+}
+
+TASKS = "tasks.md"
+
+
+def phase_of(key: str) -> Phase:
+    """A phase's work; a phase of a user's own is reviewed by default: the strictest kind that needs no set-up."""
+    return PHASES.get(key) or Phase(Work.REVIEW, (f"REVIEW-{split_key(key)[0]}.md",))
+
+
+def required_artifacts(key: str, phases: tuple[str, ...], own: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """The documents that must exist before the gate of a phase passes, in the workflow that it stands in.
+
+    A person may name others (`own`). Without tasks.md no packages could be made, whatever they name.
+    """
+    named = phase_of(key).artifacts if own is None else own
+    needs_tasks = key == _last_planning_phase(phases) and TASKS not in named
+    return (*named, TASKS) if needs_tasks else named
+
+
+def _last_planning_phase(phases: tuple[str, ...]) -> str | None:
+    """The planning phase after which packages are made: it must deliver tasks.md."""
+    before: list[str] = []
+    for key in phases:
+        if phase_of(key).work is Work.PACKAGES:
+            return before[-1] if before else None
+        if phase_of(key).work is Work.PLANNING:
+            before.append(key)
+    return None

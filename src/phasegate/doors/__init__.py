@@ -1,1 +1,0 @@
-"""Where people, hooks and other programs ask: parse, call, show; no logic of their own."""

@@ -1,1 +1,0 @@
-"""The web board: pages made on the server, for the browser of the person at this machine."""

@@ -1,1 +1,0 @@
-"""HTML and pictures that the board and the report have in common."""

@@ -1,1 +1,0 @@
-"""The MCP server: Phasegate as tools of an agent program that a person works in."""

@@ -1,0 +1,1 @@
+"""Run features on several machines: Temporal workflow, workers, code transfer, health checks."""

@@ -1,0 +1,194 @@
+"""Temporal as both sides of a fleet need it: the connection, the form of values, the names of queues."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any, NamedTuple
+
+import msgspec
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultPayloadConverter,
+    EncodingPayloadConverter,
+    JSONPlainPayloadConverter,
+)
+from temporalio.exceptions import ActivityError, ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from phasegate.core.display.status import ENDED, standing_of
+from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.origin import By
+from phasegate.engine.bucket import address_of, fleet_record
+from phasegate.engine.drive import orders
+from phasegate.engine.drive.feature import Wishes
+from phasegate.engine.fleet.workflow import FeatureFlow, FleetOrder
+from phasegate.engine.journal.feature import recorded_workflows
+from phasegate.engine.project.ports import RecordReader
+from phasegate.engine.project.project import Project
+from phasegate.engine.steps.workplace import current_branch
+from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
+from phasegate.typed import read_json
+from phasegate.workspace.remote import Remote, branch_there, remote_url
+
+
+class MsgspecPayload(EncodingPayloadConverter):
+    """Our values as JSON that a person can read."""
+
+    encoding = "json/plain"
+
+    def to_payload(self, value: Any) -> Payload | None:
+        return Payload(metadata={"encoding": b"json/plain"}, data=msgspec.json.encode(value))
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        return read_json(payload.data, typing.Any if type_hint is None else type_hint)
+
+
+class FleetPayloads(CompositePayloadConverter):
+    def __init__(self) -> None:
+        known = DefaultPayloadConverter().converters.values()
+        super().__init__(*(MsgspecPayload() if isinstance(one, JSONPlainPayloadConverter) else one for one in known))
+
+
+class FleetRun(NamedTuple):
+    """A feature that the fleet carries on; `stage` is where it stands, once that is known."""
+
+    feature: str
+    queue: str
+    stage: str = ""
+
+
+class ResumedFeature(NamedTuple):
+    """An open feature, and what was done about it."""
+
+    feature: str
+    outcome: str
+
+
+async def connect(project: Project) -> Client:
+    """The Temporal server that the settings name."""
+    fleet = project.config.fleet
+    converter = DataConverter(payload_converter_class=FleetPayloads)
+    try:
+        return await Client.connect(fleet.server, namespace=fleet.namespace, data_converter=converter)
+    except (RuntimeError, RPCError) as error:
+        reason = str(error).partition(":")[0][:200]
+        raise EnvironmentUnavailable(
+            f"no Temporal server answers at {fleet.server}: {reason}", "start it, or set server in [fleet]"
+        ) from error
+
+
+def queue_of(project: Project) -> str:
+    """The queue of all that share one record."""
+    return f"phasegate {address_of(project.config.storage)}"
+
+
+def fleet_remote(project: Project) -> Remote:
+    """Where the code of a fleet comes together."""
+    name = project.config.forge.remote
+    if url := remote_url(project.repository, name):
+        return Remote(url)
+    raise ConfigError(f"there is no remote {name!r}", "a fleet exchanges code by a remote: git remote add")
+
+
+async def run_on_fleet(
+    project: Project, type_: str | None, description: str, feature: str | None, wishes: Wishes, *, wait: bool
+) -> FleetRun:
+    """Start a feature, or go on with one, on the fleet; and wait for its end, if wanted."""
+    client = await connect(project)
+    with fleet_record(project) as record:
+        if type_ is None:
+            slug = orders.chosen(project, record, feature)
+        else:
+            _refuse_unpushed(project)
+            _refuse_one_more(project, record)
+            slug = orders.start(project, record, type_, description, wishes.agent, wishes.by)
+    handle = await _flow(client, project, slug, wishes, "merges" if wishes.merge else None)
+    queue = queue_of(project)
+    if not wait:
+        return FleetRun(slug, queue)
+    try:
+        return FleetRun(slug, queue, await handle.result())
+    except WorkflowFailureError as error:
+        why, hint = reason_of(error)
+        raise StateConflict(f"{slug} could not be carried on: {why}", hint) from error
+
+
+def reason_of(failure: WorkflowFailureError) -> tuple[str, str]:
+    """Why a feature could not be carried on, and what to do about it, as the worker said it."""
+    cause = failure.cause.cause if isinstance(failure.cause, ActivityError) else failure.cause
+    if isinstance(cause, ApplicationError):
+        return cause.message, str(cause.details[0]) if cause.details else ""
+    return str(cause or failure.cause), ""
+
+
+async def tell_of_order(project: Project, slug: str, by: By, *, is_end: bool) -> None:
+    """Have the step that runs ended, and decided anew. `is_end`: the feature is ended, and is to be cleared up."""
+    client = await connect(project)
+    if is_end:
+        await _flow(client, project, slug, Wishes(by=by), "ordered")
+        return
+    try:
+        await client.get_workflow_handle(f"{queue_of(project)} {slug}").signal(FeatureFlow.ordered)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:  # nobody is at work on it
+            raise EnvironmentUnavailable(f"the Temporal server does not take it: {error}") from error
+
+
+async def _flow(
+    client: Client,
+    project: Project,
+    slug: str,
+    wishes: Wishes,
+    signal: str | None,
+    policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
+) -> WorkflowHandle[FeatureFlow, Stage]:
+    """The workflow of a feature, begun if it does not run; told what is wanted."""
+    queue, fleet = queue_of(project), project.config.fleet
+    order = FleetOrder(slug, queue, fleet.lost_after_s, fleet.home_within_s, wishes.agent, wishes.merge, wishes.by)
+    return await client.start_workflow(
+        FeatureFlow.run,
+        order,
+        id=f"{queue} {slug}",
+        task_queue=queue,
+        id_conflict_policy=policy,
+        start_signal=signal,
+    )
+
+
+def _refuse_one_more(project: Project, record: RecordReader) -> None:
+    """One repository does not take all workers: what is begun is ended first."""
+    most, active = project.config.fleet.open_features, sum(one.active for one in recorded_workflows(record))
+    if active >= most:
+        raise StateConflict(
+            f"{active} features are open, and open_features in [fleet] is {most}", "wait until one ends, or raise it"
+        )
+
+
+async def resume_all(project: Project) -> tuple[ResumedFeature, ...]:
+    """Begin every feature again that has something left to be done without a person, as the bucket says."""
+    client, found = await connect(project), list[ResumedFeature]()
+    with fleet_record(project) as record:
+        record.follow_all()
+        rows = [row for row in record.workflows() if row.stage not in ENDED]
+    for row in rows:
+        outcome, is_last = "waits for a person", row.position == len(row.phases.split()) - 1
+        if standing_of(row.stage, is_last_phase=is_last, is_held=False) == "stopped":
+            try:
+                await _flow(client, project, row.feature, Wishes(), None, WorkflowIDConflictPolicy.FAIL)
+                outcome = "begun again"
+            except WorkflowAlreadyStartedError:
+                outcome = "is begun already"
+        found.append(ResumedFeature(row.feature, outcome))
+    return tuple(found)
+
+
+def _refuse_unpushed(project: Project) -> None:
+    """A worker begins with the base as the remote has it."""
+    base = current_branch(project)
+    here = project.refs.fetch(base).get(base)
+    if branch_there(project.repository, fleet_remote(project), base) != here:
+        raise StateConflict(f"{base} is not at the remote as it is here", f"push it first: git push origin {base}")

@@ -1,0 +1,109 @@
+"""What is found out about a job after its end, as lines of its trail: what was taken over, our own checks, claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from phasegate.checks.evidence import Check, Evidence, Outcome
+from phasegate.checks.false_claims import FalseClaim
+from phasegate.checks.plan import Purpose
+from phasegate.core.audit.trail import US, Action, Doer, Done, Source, Value, doer_of
+from phasegate.engine.jobs.live_events import LONGEST_TEXT
+from phasegate.engine.jobs.step import JobNote, UnitWorker
+from phasegate.engine.project.agents import known_agents
+from phasegate.engine.project.ports import stamp
+from phasegate.engine.project.project import Project
+from phasegate.workspace.commit_log import commits_between
+from phasegate.workspace.harvest import Harvest
+
+
+class JobNotes:
+    """The lines that a step has for the trails of those who did the work. Made when the step begins."""
+
+    def __init__(self, project: Project, workers: Sequence[UnitWorker]) -> None:
+        self._project, self._workers, self._begun = project, workers, project.now()
+        self._notes: list[JobNote] = []
+
+    @property
+    def all(self) -> tuple[JobNote, ...]:
+        """In the order of their times."""
+        return tuple(sorted(self._notes, key=lambda note: note.ts))
+
+    def taken(self, harvests: Sequence[Harvest], before: str) -> None:
+        """What is on the branch of the work since a commit: an agent's own, cut down to its scope, or ours.
+
+        Git is asked, not only the harvests, one an agent: after a crash there may be nothing left to harvest.
+        """
+        sources = {one.id: (index, one.source) for index, taken in enumerate(harvests) for one in taken.commits}
+        for commit in commits_between(self._project.repository, before, harvests[-1].tip):
+            index, source = sources.get(commit.id, (None, None))
+            own: dict[str, Value] = {"taken_from": source} if source else {}
+            line = US.did(Action.COMMIT, Source.DERIVED, sha=commit.id, message=_subject(commit.message), **own)
+            self._add(index, line)
+
+    def violations(self, texts: Iterable[str], agent_index: int | None = None) -> None:
+        for text in texts:
+            self._add(agent_index, None, Action.SCOPE_VIOLATION, detail=text)
+
+    def merged(self, sha: str, message: str) -> None:
+        self._add(None, US.did(Action.COMMIT, Source.OBSERVED, sha=sha, message=_subject(message)))
+
+    def checks(self, evidence: Evidence, commit: str, paper: str = "") -> None:
+        """Every check that was made on a commit; `paper` is the hash of what it found, in words."""
+        for ts, line in lines_of(evidence, commit, paper, self._project.now()):
+            self._add(None, line, at=max(self._begun, ts))
+
+    def false_claims(self, job: str, claims: Iterable[FalseClaim]) -> None:
+        for claim, truth in claims:
+            for worker in self._workers:
+                if worker.job == job:
+                    self._add(worker.agent_index, None, Action.FALSE_CLAIM, claimed=claim, seen=truth)
+
+    def _add(
+        self,
+        agent_index: int | None,
+        done: Done | None,
+        action: Action = Action.NOTICE,
+        at: str = "",
+        **fields: Value,
+    ) -> None:
+        """`done` by us, or without it what the agent itself did; for one agent, or for all that had a part in it."""
+        ts = at or self._project.now()
+        for worker in self._workers:
+            if agent_index in (None, worker.agent_index):
+                line = done or self._doer(worker).did(action, Source.OBSERVED, **fields)
+                self._notes.append(JobNote(worker.job, ts, line))
+
+    def _doer(self, worker: UnitWorker) -> Doer:
+        known = (self._project.config.agents or known_agents()).get(worker.agent)
+        return doer_of(known.harness if known else worker.agent, worker.agent)
+
+
+def _subject(message: str) -> str:
+    return message.partition("\n")[0][:LONGEST_TEXT]
+
+
+def lines_of(evidence: Evidence, commit: str, paper: str, now: str) -> list[tuple[str, Done]]:
+    """Our checks of a commit as lines, each with its time: what ran and its end, how many tests, where to read more."""
+    lines = []
+    for check in evidence.checks:
+        if check.outcome is not Outcome.NOT_ASKED:
+            action = Action.RUN_TESTS if check.name in (Purpose.TEST, Purpose.COVERAGE) else Action.RUN_CHECK
+            done = US.did(action, Source.OBSERVED, **dict(_fields(check)), commit=commit, evidence=paper)
+            lines.append((min(stamp(check.ended_at_s), now) if check.ended_at_s else now, done))
+    return sorted(lines, key=lambda line: line[0])
+
+
+def _fields(check: Check) -> Iterator[tuple[str, Value]]:
+    yield "check", check.name
+    if check.argv:
+        yield "command", check.argv[-1]
+        yield "exit_code", check.exit_status
+    if check.duration_s is not None:
+        yield "duration_ms", round(check.duration_s * 1000)
+    if check.tests is not None:
+        yield "tests", check.tests.executed
+        yield "tests_failed", check.tests.failed
+    yield "outcome", str(check.outcome)
+    if check.outcome is Outcome.FAILED:
+        yield "summary", check.summary

@@ -1,0 +1,1 @@
+"""Journal entries and the journals of features, packages and questions."""

@@ -1,0 +1,146 @@
+"""The entries of the journal that tell of features, packages and agents: their kinds, and how they are read.
+
+Whoever only reads the record needs this, and none of the workshops that wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from phasegate.core.answer.json_result import Response
+from phasegate.core.display.status import NOTICE
+from phasegate.core.machine.feature_events import Happened
+from phasegate.core.machine.package_events import PackageHappened
+from phasegate.core.workflow.origin import NOT_KEPT, By
+from phasegate.storage.rows import Event, Recorded
+from phasegate.typed import read_json
+
+LOGS = ("stdout.log", "stderr.log")
+
+
+SCOPE_ALLOWED = "scope.allowed"
+
+FEATURE_STEP, PACKAGE_STEP, PLAN_LOADED = "workflow.happened", "package.happened", "plan.loaded"
+CLAIMED, CLAIMED_FALSELY = "agent.claimed", "agent.claimed-falsely"
+ANSWER = "answer.txt"  # in the folder of a job: the last words of its agent
+
+
+class _FeatureStep(msgspec.Struct, frozen=True):
+    event: Happened
+
+
+class _PackageStep(msgspec.Struct, frozen=True):
+    package: str
+    event: PackageHappened
+
+
+class _Loaded(msgspec.Struct, frozen=True):
+    documents: dict[str, str]  # the text of each WPnn.md, by package: what is run is what was loaded
+
+
+class AskedQuestion(msgspec.Struct, frozen=True):
+    """A question as the journal keeps it."""
+
+    id: str
+    job: str
+    work: str
+    text: str
+    options: tuple[str, ...] = ()
+
+
+class GivenAnswer(msgspec.Struct, frozen=True):
+    """An answer as the journal keeps it."""
+
+    id: str
+    text: str
+    by: By = NOT_KEPT
+
+
+def feature_step(event: Happened) -> Event:
+    return Event(FEATURE_STEP, msgspec.json.encode(_FeatureStep(event)))
+
+
+def read_feature_step(payload: bytes) -> Happened:
+    return read_json(payload, _FeatureStep).event
+
+
+def package_step(package: str, event: PackageHappened) -> Event:
+    return Event(PACKAGE_STEP, msgspec.json.encode(_PackageStep(package, event)))
+
+
+def read_package_step(payload: bytes) -> tuple[str, PackageHappened]:
+    """The package, and what happened to it."""
+    step = read_json(payload, _PackageStep)
+    return step.package, step.event
+
+
+def loaded_plan(documents: dict[str, str]) -> Event:
+    return Event(PLAN_LOADED, msgspec.json.encode(_Loaded(documents)))
+
+
+def read_plan(payload: bytes) -> Mapping[str, str]:
+    """The documents of a plan on record."""
+    return read_json(payload, _Loaded).documents
+
+
+TIMED = "step.timed"
+
+
+class StepTimed(msgspec.Struct, frozen=True):
+    """A step that was due, from the moment when it became so, in this run, to the one when it was not any longer."""
+
+    work: str  # a package; empty for a step of the feature
+    phase: str  # the key, such as 06-implementation
+    step: str
+    round: int
+    started: str
+    duration_s: float
+    parts: Mapping[str, float] = {}  # of it, in seconds: each command that was run
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A fact that leads to no other step, and that a person should know."""
+
+    work: str  # a package; empty for the whole feature
+    text: str
+
+
+def timed(step: StepTimed) -> Event:
+    return Event(TIMED, msgspec.json.encode(step))
+
+
+def notice(work: str, text: str) -> Event:
+    return Event(NOTICE, msgspec.json.encode(Notice(work, text)))
+
+
+def read_timed(recorded: Recorded) -> StepTimed | None:
+    """The step that a record of the journal tells the time of, if it does."""
+    return read_json(recorded.payload, StepTimed) if recorded.kind == TIMED else None
+
+
+def read_notice(recorded: Recorded) -> Notice | None:
+    """The notice that a record of the journal is, if it is one."""
+    return read_json(recorded.payload, Notice) if recorded.kind == NOTICE else None
+
+
+class ScopeException(msgspec.Struct, frozen=True):
+    """A path that a package may change besides its scope; with `content`, only to what a person saw."""
+
+    package: str
+    path: str
+    reason: str
+    by: By = NOT_KEPT
+    content: str = ""
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What a job's result says; long prose is cut."""
+
+    package: str
+    round: int
+    agent_index: int
+    agent: str
+    duration_s: float  # by our clock
+    said: Response

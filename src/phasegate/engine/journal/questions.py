@@ -1,0 +1,55 @@
+"""What agents ask people from inside their jobs, as the record has it. `status` loads it, so it loads little."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from phasegate.core.display.status import ENDED
+from phasegate.core.text.light_json import parse_json
+from phasegate.storage.reader import Reader
+
+ASKED, ANSWERED = "question.asked", "question.answered"
+
+
+class AgentQuestion(NamedTuple):
+    """What an agent asks a person from inside its job. `answer` is None while nobody has answered."""
+
+    id: str
+    feature: str
+    work: str  # its package; empty for a job of the whole feature
+    job: str
+    text: str
+    options: tuple[str, ...]
+    asked: str
+    answer: str | None = None
+    by: str = ""
+
+
+def questions_of(reader: Reader, feature: str) -> tuple[AgentQuestion, ...]:
+    """What agents of a feature have asked, with the answers, in the order of asking."""
+    found: dict[str, AgentQuestion] = {}
+    for recorded in reader.events_of(feature, ASKED, ANSWERED):
+        said = parse_json(recorded.payload.decode("utf-8", "replace"))
+        if not isinstance(said, dict):
+            continue
+        id_ = str(said.get("id", ""))
+        if recorded.kind == ASKED:
+            work, job, text = (str(said.get(name, "")) for name in ("work", "job", "text"))
+            options = tuple(str(one) for one in said.get("options", ()))
+            found[id_] = AgentQuestion(id_, feature, work, job, text, options, recorded.ts)
+        elif id_ in found:
+            by = said.get("by")
+            person = str(by.get("person", "")) if isinstance(by, dict) else ""
+            found[id_] = found[id_]._replace(answer=str(said.get("text", "")), by=person)
+    return tuple(found.values())
+
+
+def open_questions(reader: Reader, feature: str) -> tuple[AgentQuestion, ...]:
+    """Those that nobody has answered."""
+    return tuple(one for one in questions_of(reader, feature) if one.answer is None)
+
+
+def unanswered(reader: Reader) -> tuple[AgentQuestion, ...]:
+    """The open questions of every feature that has not ended, with a workflow or without."""
+    ended = {row.feature for row in reader.workflows() if row.stage in ENDED}
+    return tuple(one for slug in reader.features() if slug not in ended for one in open_questions(reader, slug))

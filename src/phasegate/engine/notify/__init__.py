@@ -1,0 +1,1 @@
+"""Decide who is notified of what (`[notify]`), and send it."""

@@ -1,0 +1,11 @@
+"""The active workflow as `.isdlc/state.json` tells it, whoever wrote it. Light enough for the hook."""
+
+from __future__ import annotations
+
+from phasegate.storage.state_file import find_state, read_state
+
+
+def active_state(folder: str) -> object:
+    """What the state file of the repository around a folder holds; None without a readable one."""
+    path = find_state(folder)
+    return read_state(path) if path else None

@@ -1,0 +1,24 @@
+"""Resource limits and the sandbox level of a job, from the configuration."""
+
+from __future__ import annotations
+
+from phasegate.config.settings import Sandbox
+from phasegate.engine.project.project import Project
+from phasegate.sandbox.request import MIB, JobLimits, Level
+
+
+def wanted_level(project: Project) -> Level | None:
+    """The configured level; None when the strongest one is to be taken."""
+    sandbox = project.config.run.sandbox
+    return None if sandbox is Sandbox.AUTO else Level(sandbox.value)
+
+
+def job_limits(project: Project) -> JobLimits:
+    """What each job of a project may use."""
+    given = project.config.limits
+    return JobLimits(
+        open_files=given.job_open_files,
+        tasks=given.job_tasks,
+        memory_bytes=given.job_memory_mib * MIB,
+        disk_bytes=given.job_disk_mib * MIB,
+    )

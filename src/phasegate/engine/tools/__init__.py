@@ -1,0 +1,1 @@
+"""Commands outside a run: init, discover, demo, agent files, templates, trial runs of agents."""

@@ -1,0 +1,193 @@
+"""`discover`: an agent finds out how a project is set up and tested; its proposal is run, and what holds is kept."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import unified_diff
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.config.settings import Checks
+from phasegate.core.paths.own_folders import CONFIG_FILE
+from phasegate.core.plan.work_package import PROFILES
+from phasegate.engine.checks.baseline import Base, BaseReport, CheckedRow, Hear, rows_of_report, whole_base
+from phasegate.engine.project.agents import member_for
+from phasegate.engine.project.project import Project
+from phasegate.engine.tools.agent_trial import ask_in
+from phasegate.errors import StateConflict
+from phasegate.files.durable_write import replace_file
+from phasegate.prompts.agent_files import shipped_files
+from phasegate.prompts.shipped_texts import instructions
+from phasegate.storage.store import Store
+from phasegate.typed import read_value
+from phasegate.workspace.commit_log import blobs_of
+
+PURPOSES = ("setup", "build", "test", "lint", "typecheck")
+ROLES = ("discover-orchestrator.md", "test-evaluator.md")
+LONGEST_COMMAND = 2_000
+_BLOCK = re.compile(r"^```toml\n(.*?)^```\s*$", re.M | re.S)
+
+
+class Discovery(NamedTuple):
+    """What was proposed, what our run of it said, and what `phasegate.toml` would be."""
+
+    agent: str
+    job: str
+    proposed: dict[str, str]
+    kept: dict[str, str]
+    checks: tuple[CheckedRow, ...]
+    diff: str
+    before: str
+    after: str
+
+
+def discover(project: Project, store: Store, commit: str, agent: str | None, hear: Hear) -> Discovery:
+    """Ask an agent, run what it proposes on a clean checkout of a commit of the person's, and keep what holds."""
+    known = whole_base(project, commit).reports(hear)
+    member = member_for(project, "review", "", agent)
+    text = instructions("discover", {"ROLES": _roles(), "KNOWN": "\n".join(map(_told, known))})
+    job, answer = ask_in(project, store, member, commit, text)
+    folders = {parent for path in blobs_of(project.repository, commit) for parent in _folders_above(path)}
+    proposed = read_proposal(answer, folders, known[0].root if len(known) == 1 else "")
+    tables = {root: _table_for(project, known, root) for root in proposed}
+    tried = {tables[root].name: _as_checks(tables[root], lines) for root, lines in proposed.items()}
+    rows = [row for report in _tried(project, commit, tried, hear) for row in rows_of_report(report)]
+    kept = {root: _held(root, lines, rows) for root, lines in proposed.items()}
+    path = project.root / CONFIG_FILE
+    before = after = path.read_text(encoding="utf-8") if path.exists() else ""
+    for root, lines in kept.items():
+        after = with_commands(after, tables[root].name, lines, root=tables[root].root) if lines else after
+    diff = "".join(unified_diff(before.splitlines(True), after.splitlines(True), CONFIG_FILE, CONFIG_FILE))
+    shown = tuple(row for row in rows if row.root in proposed)
+    return Discovery(member.name, job, _flat(proposed), _flat(kept), shown, diff, before, after)
+
+
+class _Table(NamedTuple):
+    """A table of checks in the configuration; `root` is None where it goes by the kind of the project."""
+
+    name: str
+    root: str | None
+
+
+def _table_for(project: Project, known: Sequence[BaseReport], root: str) -> _Table:
+    """The table that is there for a root, or the one that its commands go to."""
+    there = next((name for name, checks in project.config.checks.items() if checks.root == root), None)
+    if there is not None:
+        return _Table(there, root)
+    if len(known) == 1 and known[0].root == root == "" and known[0].profile:
+        return _Table(known[0].profile, None)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", root) or "project"
+    return _Table(f"{name}-root" if name in PROFILES or name in project.config.checks else name, root)
+
+
+def _as_checks(table: _Table, lines: Mapping[str, str]) -> Checks:
+    return read_value({**lines, **({} if table.root is None else {"root": table.root})}, Checks)
+
+
+def _held(root: str, lines: Mapping[str, str], rows: Sequence[CheckedRow]) -> dict[str, str]:
+    """The commands of a root that passed; none where its setup failed."""
+    own = {row.name: row for row in rows if row.root == root}
+    if (setup := own.get("setup")) is not None and setup.is_failed:
+        return {}
+    return {name: line for name, line in lines.items() if name in own and own[name].outcome == "passed"}
+
+
+def _flat(commands: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Commands by purpose; those of a folder with its name in front."""
+    return {
+        f"{root}: {name}" if root else name: line for root, lines in commands.items() for name, line in lines.items()
+    }
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def discover_branch(project: Project, store: Store, branch: str, agent: str | None, hear: Hear) -> Discovery:
+    """As `discover`, for the head of a branch."""
+    return discover(project, store, project.refs.fetch(branch)[branch], agent, hear)
+
+
+def write_discovery(project: Project, found: Discovery) -> None:
+    """Write the settings that were shown; not over a file that was changed meanwhile."""
+    path = project.root / CONFIG_FILE
+    if (path.read_text(encoding="utf-8") if path.exists() else "") != found.before:
+        raise StateConflict(f"{CONFIG_FILE} was changed meanwhile", "run discover again")
+    replace_file(path, found.after.encode(), 0o644)
+
+
+def _tried(project: Project, commit: str, checks: Mapping[str, Checks], hear: Hear) -> tuple[BaseReport, ...]:
+    """Run a proposal. The commands are an agent's: no credential of the person's is lent, and no cache is filled."""
+    config = msgspec.structs.replace(project.config, checks={**project.config.checks, **checks})
+    base: Base = whole_base(project._replace(config=config), commit)
+    base.origin, base.keeps = None, False
+    return base.reports(hear, anew=True)
+
+
+def read_proposal(answer: str, folders: Collection[str], main: str = "") -> dict[str, dict[str, str]]:
+    """The commands of the last TOML block of an answer, by root. Anything else in it, or none at all, is refused.
+
+    A table is a folder of the tree; commands outside of tables are those of `main`.
+    """
+    blocks = _BLOCK.findall(answer.replace("\r\n", "\n"))
+    try:
+        found = tomllib.loads(blocks[-1]) if blocks else {}
+    except tomllib.TOMLDecodeError as error:
+        raise StateConflict(
+            f"the agent's proposal is not TOML: {error}", "run discover again, or with another agent"
+        ) from error
+    tables = {name.strip("/"): value for name, value in found.items() if isinstance(value, dict)}
+    outside = {name: value for name, value in found.items() if not isinstance(value, dict)}
+    read = {main: outside} | tables if outside else tables
+    wrong = [root for root in tables if root not in folders]
+    wrong += [name for lines in read.values() for name, line in lines.items() if not _is_command(name, line)]
+    if wrong or not any(read.values()):
+        what = f"{', '.join(wrong)} cannot be used" if wrong else "there is none"
+        raise StateConflict(f"the agent's proposal: {what}", "run discover again, or with another agent")
+    return {
+        root: {purpose: lines[purpose].strip() for purpose in PURPOSES if purpose in lines}
+        for root, lines in read.items()
+    }
+
+
+def _is_command(name: str, line: object) -> bool:
+    return name in PURPOSES and isinstance(line, str) and _is_line(line.strip())
+
+
+def _is_line(text: str) -> bool:
+    return bool(text) and len(text) <= LONGEST_COMMAND and text.isprintable()
+
+
+def with_commands(text: str, name: str, commands: Mapping[str, str], *, root: str | None = None) -> str:
+    """A configuration with these commands in one table of checks; other lines stay as they are."""
+    keys = {**({} if root is None else {"root": root}), **commands}
+    new = [f"{key} = {_quoted(line)}\n" for key, line in keys.items()]
+    lines, header = text.splitlines(True), f"[checks.{name}]"
+    at = next((number for number, line in enumerate(lines) if line.split("#")[0].strip() == header), None)
+    if at is None:
+        gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
+        return f"{text}{gap}{header}\n{''.join(new)}"
+    end = next((n for n in range(at + 1, len(lines)) if lines[n].lstrip().startswith("[")), len(lines))
+    kept = [line for line in lines[at + 1 : end] if line.split("=")[0].strip() not in keys]
+    return "".join([*lines[: at + 1], *new, *kept, *lines[end:]])
+
+
+def _quoted(line: str) -> str:
+    return '"' + line.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _roles() -> str:
+    return "\n\n".join(file.text for file in shipped_files() if file.name in ROLES)
+
+
+def _told(report: BaseReport) -> str:
+    rows = rows_of_report(report)
+    lines = [f"In `{report.root}`:"] if report.root else []
+    lines += [
+        f"- {row.name}: {row.outcome} - {row.summary}" + (f" ({row.command})" if row.command else "") for row in rows
+    ]
+    return "\n".join([*lines, *(f"    {line}" for row in rows if row.is_failed for line in row.output)])

@@ -1,0 +1,1 @@
+"""Read-only views. Every interface and every `--json` output is rendered from these."""

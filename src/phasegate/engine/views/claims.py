@@ -1,0 +1,77 @@
+"""What agents say in their results, in their own words, beside what is the case; for people who look at a package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.core.machine.package_events import PackagePublished
+from phasegate.engine.journal.entries import CLAIMED, CLAIMED_FALSELY, PACKAGE_STEP, Claimed, read_package_step
+from phasegate.storage.reader import Reader
+from phasegate.typed import read_json
+
+WORDS = ("summary", "error", "blocked_reason", "remediation", "pr_url", "next_steps")
+
+
+class AgentWords(NamedTuple):
+    """The words of one job's result; `differs` has each claim that is not so, and what is."""
+
+    job: str
+    agent: str
+    round: int
+    words: Mapping[str, str | tuple[str, ...]]
+    differs: tuple[tuple[str, str], ...] = ()
+
+
+class _FoundFalse(msgspec.Struct):
+    job: str
+    claims: tuple[tuple[str, str], ...]
+
+
+def words_for(reader: Reader, feature: str, package: str) -> tuple[AgentWords, ...]:
+    """What the agents of a package said in its last round in which one had a result."""
+    last: dict[int, AgentWords] = {}
+    false: dict[str, tuple[tuple[str, str], ...]] = {}
+    for recorded in reader.events(feature):
+        if recorded.kind == CLAIMED_FALSELY:
+            found = read_json(recorded.payload, _FoundFalse)
+            false[found.job] = found.claims
+        elif recorded.kind == CLAIMED:
+            one = read_json(recorded.payload, Claimed)
+            if one.package == package:
+                words = AgentWords(str(one.said.job_id), one.agent, one.round, _words(one))
+                last = {index: said for index, said in last.items() if said.round == one.round}
+                last[one.agent_index] = words
+    return tuple(last[index]._replace(differs=false.get(last[index].job, ())) for index in sorted(last))
+
+
+def pull_url_of(reader: Reader, feature: str, package: str) -> str:
+    """The pull request that a package really has; empty where it has none."""
+    url = ""
+    for recorded in reader.events(feature):
+        if recorded.kind == PACKAGE_STEP and b"published" in recorded.payload:
+            name, event = read_package_step(recorded.payload)
+            url = event.url if name == package and isinstance(event, PackagePublished) else url
+    return url
+
+
+def _words(one: Claimed) -> dict[str, str | tuple[str, ...]]:
+    return {name: said for name in WORDS if (said := getattr(one.said, name))}
+
+
+def told_words(said: Sequence[AgentWords]) -> Iterator[str]:
+    """The same as lines."""
+    for one in said:
+        yield from told_claims(one.agent, one.words, one.differs)
+
+
+def told_claims(agent: str, words: Mapping[str, object], differs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """What an agent says, and what is seen where that is something else."""
+    for name in WORDS:
+        if said := words.get(name):
+            shown = "; ".join(map(str, said)) if isinstance(said, list | tuple) else str(said)
+            yield f"{agent} says, {name}: {' '.join(shown.split())}"
+    for claim, truth in differs:
+        yield f"{agent} says: {claim}; seen: {truth}"

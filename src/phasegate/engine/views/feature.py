@@ -1,0 +1,171 @@
+"""Everything about one feature, folded from its journal: gates, packages, bars of time, what may be ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from phasegate.core.display.event_lines import allowed_orders, open_findings
+from phasegate.core.display.status import FeatureCard, PhaseCard, standing_of
+from phasegate.core.machine.feature_state import Feature
+from phasegate.core.workflow.spending import Spent
+from phasegate.engine.journal.entries import StepTimed
+from phasegate.engine.views.follow import Follower, StreamEvent
+from phasegate.engine.views.overview import PackageCard, feature_card, package_cards
+from phasegate.storage.reader import Reader
+from phasegate.storage.rows import Gate
+
+
+class StandingView(NamedTuple):
+    """Where a feature stands, what a person has to decide on, and what they may order."""
+
+    feature: str
+    type: str
+    phase: str
+    stage: str
+    standing: str
+    round: int
+    reason: str
+    findings: str
+    remediation: str
+    branch: str
+    base: str
+    packages: dict[str, str]  # the state of each
+    orders: tuple[str, ...]  # the commands that are allowed now
+    earlier: tuple[str, ...]  # the phases that `back` can go to
+    pull_request: str = ""  # its address
+
+
+class GateRound(NamedTuple):
+    """One check of a phase's gate."""
+
+    round: int
+    outcome: str
+    reasons: tuple[str, ...]
+    at: str
+
+
+class PhaseView(NamedTuple):
+    """A phase with every check of its gate, oldest first."""
+
+    key: str
+    name: str
+    gate: str
+    status: str
+    rounds: tuple[GateRound, ...]
+
+
+class Bar(NamedTuple):
+    """Something that took time, for a time axis; a gate's check takes none. `ended` is empty while it lasts."""
+
+    kind: str  # agent, gate, step
+    name: str  # the agent's role, the gate, or the step
+    phase: str
+    package: str
+    round: int
+    agent: str
+    job: str
+    started: str
+    ended: str
+    outcome: str
+    parts_s: dict[str, float] | None = None  # of a step: how long each command took
+
+
+class ToldLine(NamedTuple):
+    """What people were told of an event."""
+
+    position: int
+    ts: str
+    phase: str
+    package: str
+    line: str
+
+
+class FeatureView(NamedTuple):
+    """Everything about one feature."""
+
+    card: FeatureCard
+    phases: tuple[PhaseView, ...]
+    packages: tuple[PackageCard, ...]
+    bars: tuple[Bar, ...]  # by their start
+    now: StandingView
+    spent: Spent
+    seq: int  # of its last event
+    lines: tuple[ToldLine, ...] | None = None  # what people were told, oldest first
+
+
+def standing_view(feature: Feature, *, is_held: bool = False) -> StandingView:
+    """Where a feature stands when a run or an order ends."""
+    workflow = feature.workflow
+    standing = standing_of(workflow.stage, is_last_phase=workflow.is_last_phase, is_held=is_held)
+    return StandingView(
+        workflow.feature,
+        workflow.type,
+        workflow.phase,
+        str(workflow.stage),
+        standing,
+        workflow.round,
+        workflow.reason,
+        open_findings(feature),
+        feature.remediation,
+        f"feat/{workflow.feature}",
+        feature.base,
+        {name: str(state) for name, state in feature.packages.items()},
+        allowed_orders(feature),
+        workflow.phases[: workflow.index],
+        feature.pull.url if feature.pull else "",
+    )
+
+
+def feature_view(reader: Reader, slug: str, *, told: bool = False) -> FeatureView | None:
+    """Everything about one feature, with `told` also what people were told; None if it has no workflow."""
+    row = next((row for row in reader.workflows() if row.feature == slug), None)
+    if row is None:
+        return None
+    card = feature_card(reader, row)  # who works on it before what happened: one that has ended has recorded all
+    follower = Follower(reader, slug, after=0)
+    events, gates = [*follower.events()], reader.gates(slug)
+    if follower.feature is None:
+        return None
+    return FeatureView(
+        card,
+        tuple(_phase_view(phase, gates) for phase in card.phases),
+        package_cards(reader, slug),
+        tuple(sorted(_bars(reader, slug, events, gates), key=lambda bar: bar.started)),
+        standing_view(follower.feature, is_held=card.worker is not None),
+        reader.spent(slug),
+        events[-1].seq,
+        tuple(ToldLine(e.position, e.ts, e.phase, e.package, e.line) for e in events if e.line) if told else None,
+    )
+
+
+def _phase_view(phase: PhaseCard, gates: Sequence[Gate]) -> PhaseView:
+    rounds = (
+        GateRound(gate.round, gate.outcome, tuple(gate.reasons.splitlines()), gate.at)
+        for gate in gates
+        if gate.phase == phase.key
+    )
+    return PhaseView(phase.key, phase.name, phase.gate, phase.status, tuple(rounds))
+
+
+def agent_bars(reader: Reader, slug: str) -> Iterator[Bar]:
+    """The runs of agents on a time axis."""
+    for job in reader.jobs(slug):
+        who = (job.round, job.agent, job.id)
+        yield Bar("agent", job.phase, job.workflow_phase, job.wp, *who, job.started, job.ended, job.outcome)
+
+
+def _bars(reader: Reader, slug: str, events: Iterable[StreamEvent], gates: Iterable[Gate]) -> Iterator[Bar]:
+    yield from agent_bars(reader, slug)
+    for gate in gates:
+        yield Bar("gate", gate.phase, gate.phase, "", gate.round, "", "", gate.at, gate.at, gate.outcome)
+    for step in (event.event for event in events):
+        if isinstance(step, StepTimed):
+            times = (step.started, _later(step.started, step.duration_s))
+            yield Bar("step", step.step, step.phase, step.work, step.round, "", "", *times, "", dict(step.parts))
+
+
+def _later(moment: str, seconds: float) -> str:
+    later = datetime.fromisoformat(moment) + timedelta(seconds=seconds)
+    return later.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,73 @@
+"""Where time and money went, over all features: by feature, agent, role and day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from phasegate.core.display.status import FeatureCard
+from phasegate.engine.views.overview import feature_card
+from phasegate.storage.reader import Reader
+
+
+class SpentBy(NamedTuple):
+    """What was used by one feature, agent or role, or on one day."""
+
+    name: str
+    runs: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    seconds: float = 0.0
+
+
+class SpendingView(NamedTuple):
+    """What all jobs have used, summed up in four ways; the dearest first, days in their order."""
+
+    features: tuple[SpentBy, ...]
+    agents: tuple[SpentBy, ...]
+    roles: tuple[SpentBy, ...]
+    days: tuple[SpentBy, ...]
+
+
+class FeatureTile(NamedTuple):
+    """A feature in a list: where it stands, what it has used, who works on it now."""
+
+    card: FeatureCard
+    since: str
+    spent: SpentBy
+    at_work: tuple[str, ...]  # what runs now: package or phase, role, agent
+
+
+def spending(reader: Reader) -> SpendingView:
+    """What all jobs have used."""
+    rows = reader.totals()
+    features, agents, roles = (_summed((str(row[at]), row) for row in rows) for at in range(3))
+    days = sorted(_summed((row[3], row) for row in rows))
+    return SpendingView(features, agents, roles, tuple(days))
+
+
+def feature_tiles(reader: Reader) -> tuple[FeatureTile, ...]:
+    """Every feature that has a workflow, the one that was moved last first."""
+    used = {one.name: one for one in spending(reader).features}
+    at_work: dict[str, list[str]] = {}
+    for job in reader.at_work():
+        at_work.setdefault(job.feature, []).append(f"{job.wp or job.workflow_phase}: {job.phase} by {job.agent}")
+    return tuple(
+        FeatureTile(
+            feature_card(reader, row),
+            row.since,
+            used.get(row.feature, SpentBy(row.feature)),
+            tuple(at_work.get(row.feature, ())),
+        )
+        for row in reader.workflows()
+    )
+
+
+def _summed(rows: Iterable[tuple[str, tuple[str, str, str, str, int, int, float, float]]]) -> tuple[SpentBy, ...]:
+    found: dict[str, SpentBy] = {}
+    for name, (*_, runs, tokens, cost_usd, seconds) in rows:
+        one = found.get(name, SpentBy(name))
+        found[name] = SpentBy(
+            name, one.runs + runs, one.tokens + tokens, one.cost_usd + cost_usd, one.seconds + seconds
+        )
+    return tuple(sorted(found.values(), key=lambda one: (-one.cost_usd, -one.tokens, -one.seconds, one.name)))

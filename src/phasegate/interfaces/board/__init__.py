@@ -1,0 +1,1 @@
+"""The web board: server-rendered pages on loopback."""

@@ -1,0 +1,170 @@
+"""The pages of a package and of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from phasegate.engine.views.job import JobView
+from phasegate.engine.views.job_log import LogPage
+from phasegate.engine.views.overview import Job, PackageCard
+from phasegate.interfaces.board.layout import address, money, panel, pill, table
+from phasegate.interfaces.html.markup import Html, join, tag
+from phasegate.interfaces.html.svg import clock, duration, moment
+
+
+def package_page(place: str, card: PackageCard, document: str) -> Html:
+    """One package: where it stands, who worked on it, what it may change besides, and its plan."""
+    base = address(place, "feature", card.feature, card.id)
+    scope = tag(
+        "form",
+        {"hx-post": f"{base}/allow", "hx-target": "#notice", "class": "starting", "hx-morph-skip": True},
+        tag("label", {"for": "path"}, "Path"),
+        tag("input", {"name": "path", "id": "path", "required": True}),
+        tag("label", {"for": "why"}, "Why"),
+        tag("input", {"name": "text", "id": "why", "required": True}),
+        tag(
+            "button",
+            {"type": "button", "hx-get": f"{base}/change", "hx-include": "closest form", "hx-target": "#change"},
+            "Show the change",
+        ),
+        tag("button", {"type": "submit", "class": "primary"}, "Allow this path"),
+        tag("div", {"id": "change"}),
+    )
+    blocked = tag("p.notice is-bad", card.reason, " ", card.remediation) if card.reason else None
+    return join(
+        tag("p.mono quiet", tag("a", {"href": address(place, "feature", card.feature)}, card.feature)),
+        tag("h1", f"{card.id} {card.title}"),
+        tag("p.quiet", pill(card.standing), f" {card.state} · round {card.round} · ", money(card.spent.cost_usd)),
+        blocked,
+        panel("Agents", jobs_table(place, card.jobs or ())),
+        panel("Change and evidence", *(_part(f"{base}/part/{part}", part) for part in ("diff", "evidence"))),
+        panel("Allow another path", tag("p.quiet", "A protected path is allowed as it is now, and no further."), scope),
+        panel("Plan", tag("details", {"hx-morph-skip": True}, tag("summary", "Show the plan"), tag("pre", document))),
+    )
+
+
+def jobs_table(place: str, jobs: Iterable[Job]) -> Html:
+    """Runs of agents, one a line."""
+    rows = [
+        tag(
+            "tr",
+            tag("td", clock(job.started, with_day=True)),
+            tag("td", tag("a", {"href": address(place, "job", job.id)}, f"{job.phase} by {job.agent}")),
+            tag("td", job.round),
+            tag("td", job.outcome or "runs"),
+            tag("td.right", duration(moment(job.ended) - moment(job.started)) if job.ended else ""),
+            tag("td.right", f"{job.tokens:,}".replace(",", " ") if job.tokens else "–"),
+            tag("td.right", money(job.cost_usd)),
+        )
+        for job in jobs
+    ]
+    return table(
+        ("started", "who", "round", "outcome", "time", "tokens", "cost"), rows, "No agent has worked on it yet."
+    )
+
+
+def job_page(place: str, view: JobView) -> Html:
+    """One run of an agent: what it printed, was told, changed and answered; what it claims beside what was seen."""
+    row, base = view.row, address(place, "job", view.job)
+    facts = _job_facts(row) if row else []
+    claimed = [tag("tr", tag("th", {"scope": "row"}, name), tag("td", value)) for name, value in _claims(view.claimed)]
+    falsely = [tag("li.is-bad", str(one)) for one in view.claimed_falsely]
+    evidence = tag(
+        "div.halves",
+        panel(
+            "What it claims", tag("table", tag("tbody", *claimed)) if claimed else tag("p.quiet", "Nothing."), *falsely
+        ),
+        panel(
+            "What was seen",
+            tag("pre", view.evidence) if view.evidence else tag("p.quiet", "No check ran in its round."),
+        ),
+    )
+    title = f"{row.phase} by {row.agent}" if row else view.job
+    about = " · ".join((row.wp or row.workflow_phase, f"round {row.round}")) if row else ""
+    up = address(place, "feature", view.feature, *((row.wp,) if row and row.wp else ()))
+    return join(
+        tag("p.mono quiet", tag("a", {"href": up}, view.feature), f" · {view.job}"),
+        tag("div.head", tag("div", tag("h1", title), tag("p.quiet", about)), tag("dl.numbers", *facts)),
+        panel(
+            "Output",
+            tag(
+                "div",
+                {
+                    "class": "log",
+                    "id": "log",
+                    "tabindex": 0,
+                    "role": "log",
+                    "aria-label": "Output",
+                    "hx-get": f"{base}/log",
+                    "hx-trigger": "load",
+                    "hx-morph-skip": True,
+                },
+            ),
+        ),
+        panel(
+            "Prompt, diff and answer",
+            *(_part(f"{base}/part/{part}", part) for part in ("prompt", "diff", "answer")),
+        ),
+        evidence,
+    )
+
+
+def _job_facts(row: Job) -> list[Html]:
+    numbers = {
+        "outcome": row.outcome or "runs",
+        "time": duration(moment(row.ended) - moment(row.started)) if row.ended else "",
+        "read": f"{row.input_tokens:,}".replace(",", " ") if row.input_tokens else "–",
+        "written": f"{row.output_tokens:,}".replace(",", " ") if row.output_tokens else "–",
+        "cost": money(row.cost_usd),
+    }
+    return [tag("div", tag("dt", name), tag("dd", value)) for name, value in numbers.items() if value]
+
+
+def _claims(claimed: object) -> Iterator[tuple[str, str]]:
+    if isinstance(claimed, dict):
+        for name, value in claimed.items():
+            yield str(name), ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _part(path: str, name: str) -> Html:
+    """Something long, fetched when it is wanted."""
+    fetch = {"hx-get": path, "hx-trigger": "toggle once", "hx-target": f"#part-{name}", "hx-morph-skip": True}
+    return tag("details", fetch, tag("summary", f"Show the {name}"), tag("div.part", {"id": f"part-{name}"}))
+
+
+def text_part(text: str, *, is_diff: bool) -> Html:
+    """A kept text; the lines of a diff are told apart."""
+    return tag("pre", *(map(_diff_line, text.splitlines()) if is_diff else (text,)))
+
+
+def _diff_line(line: str) -> Html:
+    kind = (
+        {"+": "added", "-": "removed", "@": "hunk", "d": "file"}.get(line[:1], "")
+        if line[:3] not in ("+++", "---")
+        else "file"
+    )
+    return tag("span", {"class": kind or None}, f"{line}\n")
+
+
+def log_part(place: str, job: str, page: LogPage) -> Html:
+    """What came since the last time, and who asks for more; the first part also leads to what was before it."""
+    base = address(place, "job", job, "log")
+    more = {"hx-get": f"{base}?from={page.end}", "hx-trigger": "every 1s", "hx-swap": "outerHTML"}
+    return join(tag("pre", page.text) if page.text else None, None if page.is_over else tag("span.quiet", more, "…"))
+
+
+def log_start(place: str, job: str, page: LogPage) -> Html:
+    """The last page of a log, with a way to those before it."""
+    return tag("div", earlier_log(place, job, page), log_part(place, job, page))
+
+
+def earlier_log(place: str, job: str, page: LogPage) -> Html:
+    """A button that puts the page before this one in its own place."""
+    if not page.start:
+        return Html("")
+    fetch = {
+        "hx-get": f"{address(place, 'job', job, 'log')}?before={page.start}",
+        "hx-swap": "outerHTML",
+        "hx-target": "this",
+    }
+    return tag("button", {"type": "button"}, fetch, f"Show what was before ({page.start:,} bytes)".replace(",", " "))

@@ -1,0 +1,173 @@
+"""The pages over all features: the overview, the timeline, the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
+
+from phasegate.core.display.status import whereabouts
+from phasegate.engine.views.audit import AuditReport, Recorded
+from phasegate.engine.views.spending import FeatureTile, SpendingView, SpentBy
+from phasegate.interfaces.board.layout import MOST_TILES, address, money, notice, panel, pill, table
+from phasegate.interfaces.html.markup import Html, join, tag
+from phasegate.interfaces.html.svg import Row, clock, duration, gantt, short_name
+
+MOST_ENTRIES = 100
+
+
+def overview_page(tiles: Mapping[str, Sequence[FeatureTile]], problems: Mapping[str, str], page: int) -> Html:
+    """All features: those that wait for a person, those in work, those that have ended."""
+    every = [(place, tile) for place, found in tiles.items() for tile in found]
+    groups = {
+        "Waiting for you": [one for one in every if one[1].card.standing in ("waiting", "stopped", "")],
+        "In work": [one for one in every if one[1].card.standing == "working"],
+        "Ended": [one for one in every if one[1].card.standing == "ended"],
+    }
+    several = len(tiles) > 1
+    shown = groups["Ended"][(page - 1) * MOST_TILES : page * MOST_TILES]
+    parts = [
+        _group(name, found if name != "Ended" else shown, len(found), several)
+        for name, found in groups.items()
+        if found
+    ]
+    more = len(groups["Ended"]) > page * MOST_TILES
+    waiting = tag("b", f"{len(groups['Waiting for you'])} waiting for you")
+    return join(
+        tag("h1", "Features"),
+        tag("p.quiet", f"{len(every)} on record, ", waiting),
+        *(tag("p.notice is-bad", f"{place}: {why}") for place, why in problems.items()),
+        *parts,
+        tag("p.quiet", "Nothing has been started yet.") if not every else None,
+        tag("p", tag("a", {"href": f"/?page={page + 1}"}, "older ones")) if more else None,
+        _starting([*tiles]),
+    )
+
+
+def _group(name: str, found: Sequence[tuple[str, FeatureTile]], total: int, several: bool) -> Html:
+    heading = tag("h2.group", name, " ", tag("span.quiet", total))
+    return join((heading, tag("ul.panel tiles", *(_tile(place, tile, several) for place, tile in found))))
+
+
+def _tile(place: str, tile: FeatureTile, several: bool) -> Html:
+    card = tile.card
+    segments = [tag("span", {"class": f"segment is-{phase.status}"}) for phase in card.phases]
+    now = next((short_name(phase.name) for phase in card.phases if phase.key == card.phase), "")
+    last = "; ".join(tile.at_work) if card.standing == "working" else card.reason
+    last = last or whereabouts(card.type, card.stage, card.base, card.merged)
+    done = sum(phase.status == "completed" for phase in card.phases)
+    used = " · ".join((duration(tile.spent.seconds), f"{tile.spent.runs} runs", money(tile.spent.cost_usd)))
+    kicker = " · ".join((*((place,) if several else ()), card.type, card.feature))
+    return tag(
+        "li.tile",
+        tag(
+            "div",
+            tag("span.mono quiet", kicker),
+            tag("a.title", {"href": address(place, "feature", card.feature)}, card.description or card.feature),
+            tag("span.quiet", last),
+        ),
+        tag(
+            "div",
+            tag("span.segments", {"role": "img", "aria-label": f"{done} of {len(card.phases)} phases done"}, *segments),
+            tag("span.quiet", now if card.is_active else ""),
+        ),
+        tag("div.right", pill(card.standing), tag("span.quiet", used)),
+    )
+
+
+def _starting(places: Sequence[str]) -> Html:
+    """Begin a workflow from the page."""
+    types = [tag("option", name) for name in ("feature", "fix", "quick", "test-run")]
+    choose = tag("select", {"name": "place", "id": "place"}, *(tag("option", place) for place in places))
+    form = tag(
+        "form.panel starting",
+        {"hx-post": "/start", "hx-target": "#notice"},
+        tag("label", {"for": "type"}, "Workflow"),
+        tag("select", {"name": "type", "id": "type"}, *types),
+        tag("label", {"for": "place"}, "Repository"),
+        choose,
+        tag("label", {"for": "description"}, "What you want"),
+        tag("textarea", {"name": "description", "id": "description", "rows": 3, "required": True}),
+        tag("button.primary", {"type": "submit"}, "Start"),
+    )
+    return tag("details", {"id": "starting", "hx-morph-skip": True}, tag("summary", "Start a feature"), form)
+
+
+def timeline_page(
+    rows: Sequence[Row], spent: Mapping[str, SpendingView], now_s: float, job_link: Mapping[str, str]
+) -> Html:
+    """All features on one axis, and what was spent by agent, role and day."""
+    parts: list[Html] = [tag("h1", "Timeline"), panel("All features", gantt(rows, now_s, job_link.get))]
+    for place, view in spent.items():
+        groups = {"By feature": view.features, "By agent": view.agents, "By role": view.roles, "By day": view.days}
+        named = f" in {place}" if len(spent) > 1 else ""
+        parts.append(
+            tag("div.halves", *(panel(f"{name}{named}", _spent_table(found)) for name, found in groups.items()))
+        )
+    return join(parts)
+
+
+def _spent_table(found: Sequence[SpentBy]) -> Html:
+    most = max((one.cost_usd or one.seconds for one in found), default=0.0)
+    rows = []
+    for one in found[:MOST_TILES]:
+        share = (one.cost_usd or one.seconds) / most if most else 0.0
+        meter = tag("meter", {"value": f"{share:.3f}", "min": 0, "max": 1, "aria-label": f"share of {one.name}"})
+        cells = (one.runs, duration(one.seconds), f"{one.tokens:,}".replace(",", " "), money(one.cost_usd))
+        rows.append(
+            tag(
+                "tr",
+                tag("th", {"scope": "row"}, one.name),
+                *(tag("td.right", cell) for cell in cells),
+                tag("td", meter),
+            )
+        )
+    return table(("", "runs", "time", "tokens", "cost", "share"), rows, "Nothing yet.")
+
+
+def audit_page(place: str, places: Sequence[str], entries: Sequence[Recorded], feature: str) -> Html:
+    """The chain of state changes, newest first, and its verification."""
+    rows = [
+        tag(
+            "tr",
+            tag("td.right mono", one.position),
+            tag("td", clock(one.ts, with_day=True)),
+            tag("td", tag("a", {"href": address(place, "feature", one.feature)}, one.feature) if one.feature else "–"),
+            tag("td.mono", one.kind),
+            tag("td.mono payload", one.payload.decode("utf-8", "replace")[:400]),
+        )
+        for one in entries
+    ]
+    query = {"at": place, "feature": feature}
+    older = (
+        tag("a", {"href": f"/audit?{urlencode({**query, 'before': entries[-1].position})}"}, "older entries")
+        if len(entries) == MOST_ENTRIES
+        else None
+    )
+    others = [
+        tag(
+            "a",
+            {"href": f"/audit?{urlencode({'at': other})}", "aria-current": "page" if other == place else None},
+            other,
+            " ",
+        )
+        for other in places
+    ]
+    verify = {"class": "primary", "type": "button", "hx-post": address(place, "verify"), "hx-target": "#verified"}
+    return join(
+        tag("div.head", tag("h1", "Audit"), tag("button", verify, "Verify now")),
+        tag("div", {"id": "verified", "role": "status", "hx-morph-skip": True}),
+        tag("p", *others) if len(places) > 1 else None,
+        panel(
+            f"Entries of {feature}" if feature else "Entries",
+            table(("entry", "when", "feature", "kind", "what"), rows, "Nothing is recorded yet."),
+            older,
+        ),
+    )
+
+
+def verified_part(report: AuditReport) -> Html:
+    """Whether everything is as it was written."""
+    if report.ok:
+        return notice(f"Verified: {report.entries} entries, {report.trails} trails.", " ".join(report.notes))
+    first = report.problems[0]
+    return notice(f"NOT VERIFIED. {first.where}: {first.why}", f"{len(report.problems)} problems", is_bad=True)

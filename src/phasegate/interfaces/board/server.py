@@ -1,0 +1,61 @@
+"""Serves the board on loopback until it is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from phasegate.interfaces.board.access import BoardEntry, Guard
+from phasegate.interfaces.board.app import Board, board_app
+
+MOST_CONNECTIONS = 200
+LONGEST_REQUEST_S = 10.0  # for a client to say what it wants
+
+
+class _Impatient(H11Protocol):
+    """Closes a connection that does not come to ask anything: many of them would keep everybody else out."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(LONGEST_REQUEST_S, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+
+def open_socket(port: int) -> socket.socket:
+    """A socket on loopback that listens; with 0, on any free port."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind(("127.0.0.1", port))
+        found.listen(MOST_CONNECTIONS)  # before the link is printed: who is quick waits, and is not refused
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def serve(here: Path | None, listening: socket.socket, entry: BoardEntry, ready: Callable[[], None]) -> None:
+    """Serve until a signal ends it."""
+    board = Board(here, entry)
+    config = uvicorn.Config(
+        Guard(board_app(board), entry),
+        http=_Impatient,
+        ws="none",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=16_384,
+    )
+    ready()
+    uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,103 @@
+"""`phasegate artifact write|read|list`."""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from phasegate.core.text.visible import visible
+from phasegate.engine.views.artifacts import ArtifactFiles, artifact_lines
+from phasegate.engine.views.overview import feature_named
+from phasegate.interfaces.cli.group import Group
+from phasegate.interfaces.cli.options import named
+from phasegate.interfaces.cli.render import current_folder, json_option, read_input, show
+
+F = TypeVar("F", bound=Callable[..., Any])
+_slug_option: Callable[[F], F] = click.option(
+    "--feature-slug", "--feature", "slug", required=True, metavar="SLUG", help="The feature, e.g. 001-user-login."
+)
+_path_option: Callable[[F], F] = click.option(
+    "--relative-path", "path", required=True, metavar="PATH", help="The file, relative to the feature's folder."
+)
+
+
+@click.group(cls=Group)
+def artifact() -> None:
+    """Write, read and list the artifacts of a feature."""
+
+
+@artifact.command("write")
+@_slug_option
+@_path_option
+@click.option("--content", metavar="TEXT", help="The content itself.")
+@click.option("--file", "source", metavar="FILE", help="A file to copy the content from.")
+@click.argument("stdin", metavar="[-]", required=False, type=click.Choice(["-"]))
+@json_option
+def write_command(
+    slug: str, path: str, content: str | None, source: str | None, stdin: str | None, as_json: bool
+) -> None:
+    """Write one artifact: where it is already, in the checkout or on the feature's branch, else to the record.
+
+    \b
+    Examples:
+      phasegate artifact write --feature-slug 001-login --relative-path WP01/test-report.txt --content "42 passed"
+      my-tests | phasegate artifact write --feature-slug 001-login --relative-path WP01/tests.log -
+    """
+    if sum(given is not None for given in (content, source, stdin)) != 1:
+        raise click.UsageError("Give exactly one of --content, --file and -.")
+    data = os.fsencode(content) if content is not None else read_input(source or "-")
+    files = ArtifactFiles(current_folder())
+    written = files.write(slug, path, data)
+    name = f"{files.below}/{slug}/{path}"
+    text = visible(f"wrote {name} ({len(data)} bytes) {written.place}").rstrip()
+    show({"path": name, "bytes": len(data), "branch": written.branch}, text, as_json)
+
+
+@artifact.command("read")
+@_slug_option
+@_path_option
+@json_option
+def read_command(slug: str, path: str, as_json: bool) -> None:
+    """Print one artifact: as it is into a pipe or file; on a terminal with control characters made visible.
+
+    \b
+    Example:
+      phasegate artifact read --feature-slug 001-user-login --relative-path spec.md
+    """
+    slug = feature_named(str(current_folder()), slug)
+    data = ArtifactFiles(current_folder()).read(slug, path)
+    if as_json:
+        show({"feature_slug": slug, "relative_path": path, "bytes": len(data), **_as_json(data)}, "", as_json)
+    elif sys.stdout.isatty():
+        click.echo(visible(data.decode("utf-8", "backslashreplace"), keep="\n\t"), nl=False)
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _as_json(data: bytes) -> dict[str, str]:
+    try:
+        return {"encoding": "utf-8", "content": data.decode()}
+    except UnicodeDecodeError:
+        return {"encoding": "base64", "content": base64.b64encode(data).decode()}
+
+
+@artifact.command("list")
+@click.option("--feature-slug", "--feature", "slug", metavar="SLUG", callback=named, help="Only this feature's.")
+@json_option
+def list_command(slug: str | None, as_json: bool) -> None:
+    """List the artifacts of a feature, or of all features: in the checkout, on its branch and in the record.
+
+    \b
+    Examples:
+      phasegate artifact list
+      phasegate artifact list --feature 001-user-login --json
+    """
+    files = ArtifactFiles(current_folder())
+    found = files.listed(slug)
+    show({"artifacts": found}, artifact_lines(found, files.below), as_json)

@@ -1,0 +1,122 @@
+"""`phasegate check`: the setup and all checks on the base, in a clean checkout, without an agent."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Self
+
+import click
+
+from phasegate.engine.checks.baseline import BaseReport, CheckedRow, check_branch, rows_of_report
+from phasegate.engine.project.project import Project, open_project
+from phasegate.engine.steps.workplace import current_branch
+from phasegate.interfaces.cli.render import json_option, printable, say, show
+
+REDRAW_EVERY_S = 0.5
+
+
+@click.command()
+@click.option("--anew", is_flag=True, help="Run everything again, also what is known of this commit.")
+@json_option
+def check(anew: bool, as_json: bool) -> int:
+    """Set the project up and run all checks on the base, without an agent.
+
+    The base is the commit of the branch that you have checked out; what is not committed is not seen. Each command runs
+    in a clean checkout and in the cage. Shown are the command, why it was chosen, what came of it, how many tests ran,
+    how long it took, and the file with its whole output. `run` and `dispatch` use the same result, and compare later
+    failures with it. Exit 0: all passed. Exit 1: something failed.
+
+    \b
+    Examples:
+      phasegate check
+      phasegate check --anew --json
+    """
+    project = open_project(Path.cwd())
+    with CheckProgress() as progress:
+        reports = check_branch(project, current_branch(project), progress.hear, anew=anew)
+    text = "\n".join(line for report in reports for line in _as_text(project, report))
+    show(_as_data(project, reports), text, as_json)
+    return 1 if any(report.failures for report in reports) else 0
+
+
+class CheckProgress:
+    """What runs now, and for how long: one line on a terminal, a line a command elsewhere."""
+
+    def __init__(self) -> None:
+        self._is_live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._ended, self._ticker = Event(), Thread(target=self._tick, daemon=True)
+        self._what, self._since_s = "", 0.0
+
+    def __enter__(self) -> Self:
+        if self._is_live:
+            self._ticker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._is_live:
+            self._ticker.join()
+            sys.stderr.write("\r\x1b[2K")
+
+    def hear(self, purpose: str, line: str) -> None:
+        self._what, self._since_s = purpose, time.monotonic()
+        if not self._is_live:
+            say(f"{purpose}: {printable(line)}", err=True)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(REDRAW_EVERY_S):
+            if self._what:
+                seconds = int(time.monotonic() - self._since_s)
+                sys.stderr.write(f"\r\x1b[2K{self._what} running, {seconds // 60}:{seconds % 60:02d}")
+                sys.stderr.flush()
+
+
+def _as_text(project: Project, report: BaseReport) -> Iterator[str]:
+    kind = f", {report.profile}" if report.profile else ""
+    where = f" in {printable(report.root)}" if report.root else ""
+    name = report.name or report.root.rpartition("/")[2] or project.root.name
+    yield f"{printable(name)}{kind}{where}, at {report.commit[:12]}"
+    rows = rows_of_report(report)
+    for row in rows:
+        yield from told_row(row)
+    yield from (f"note: {printable(note)}" for note in report.notes)
+    failing = [row.name for row in rows if row.is_failed]
+    if failing:
+        policy = project.config.already_failing
+        meaning = "new failures reject, these do not" if policy == "tolerate" else "no agent begins before they pass"
+        yield f'failing: {", ".join(failing)} (already_failing = "{policy}" in [checks]: {meaning})'
+    if not any(row.is_asked for row in rows if row.name == "test"):
+        yield "no tests are known: phasegate discover lets an agent find out, or set them in phasegate.toml"
+    yield f"whole output: {printable(os.path.relpath(report.logs, project.root))}"
+
+
+def told_row(row: CheckedRow) -> Iterator[str]:
+    time_taken = f" ({row.duration_s:.1f} s)" if row.duration_s is not None else ""
+    yield f"{row.name}: {row.outcome}{time_taken} - {printable(row.summary)}"
+    if not row.is_asked:
+        return
+    if row.command:
+        yield f"  {printable(row.command)}" + (f"  [{printable(row.why)}]" if row.why else "")
+    yield from (f"  {printable(note)}" for note in row.notes if not note.startswith(("chosen for", "command:")))
+    if row.is_failed:
+        yield from (f"  | {printable(line)}" for line in row.output)
+        yield f"  what to do: {printable(row.remedy)}"
+
+
+def _as_data(project: Project, reports: tuple[BaseReport, ...]) -> dict[str, object]:
+    roots = [
+        {"root": one.root, "profile": one.profile, "name": one.name, "notes": one.notes, "logs": one.logs}
+        for one in reports
+    ]
+    return {
+        "commit": reports[0].commit,
+        "already_failing": project.config.already_failing,
+        "passed": not any(report.failures for report in reports),
+        "roots": roots,
+        "checks": [row._asdict() for report in reports for row in rows_of_report(report)],
+    }

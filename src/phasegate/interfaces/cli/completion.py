@@ -1,0 +1,31 @@
+"""`phasegate completion`: the script that teaches a shell to complete our commands."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
+
+from phasegate.interfaces.cli import COMPLETING
+
+SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+
+
+@click.command()
+@click.argument("shell", type=click.Choice([*SHELLS]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script for SHELL: bash, zsh or fish.
+
+    \b
+    Where to put it:
+      bash  phasegate completion bash > ~/.local/share/bash-completion/completions/phasegate
+            (or in ~/.bashrc: eval "$(phasegate completion bash)")
+      zsh   phasegate completion zsh > a folder of your $fpath, as _phasegate
+            (or in ~/.zshrc, after compinit: eval "$(phasegate completion zsh)")
+      fish  phasegate completion fish > ~/.config/fish/completions/phasegate.fish
+
+    Then open a new shell. bash needs version 4.4 or later.
+    """
+    script = SHELLS[shell](ctx.find_root().command, {}, "phasegate", COMPLETING)
+    # Not script.source(): for bash that starts a shell only to ask for its version.
+    click.echo(script.source_template % script.source_vars())

@@ -1,0 +1,74 @@
+"""What the shell can complete besides commands and options: names that are in this repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from phasegate.config import Config
+    from phasegate.engine.views.overview import Reader
+
+_MOST_DIGITS = 4
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def offering(names: Callable[[], Iterable[str]]) -> Completer:
+    """The names that begin as typed. Where they cannot be found out, none: a key press is no place for an error."""
+
+    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        try:
+            return sorted({name for name in names() if name.startswith(incomplete)})
+        except Exception:
+            return []
+
+    return complete
+
+
+class PackageName(click.ParamType[str]):
+    """WP01; `wp1` is taken for it. What is no such id stays as it is: the command says what it knows."""
+
+    name = "package"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        number = value[2:]
+        is_id = value[:2].upper() == "WP" and number.isdecimal() and number.isascii() and len(number) <= _MOST_DIGITS
+        return f"WP{int(number):02}" if is_id else value
+
+
+def workflow_types() -> Iterable[str]:
+    """The workflows, ours and those of the configuration."""
+    from phasegate.core.workflow.workflows import WORKFLOWS
+
+    return (*WORKFLOWS, *_config().workflows)
+
+
+def agent_names() -> Iterable[str]:
+    """The agents of the configuration."""
+    return _config().agents
+
+
+def feature_slugs() -> Iterable[str]:
+    """The features that are on record."""
+    return [slug for slug in _reader().features() if slug[:1].isdigit()]
+
+
+def package_ids() -> Iterable[str]:
+    """The ids of all packages on record."""
+    reader = _reader()
+    return [row.id for slug in reader.features() for row in reader.packages(slug)]
+
+
+def _config() -> Config:
+    from phasegate.engine.project.settings import settings_around
+
+    return settings_around(Path.cwd()).config
+
+
+def _reader() -> Reader:
+    from phasegate.engine.views.overview import need_reader
+
+    return need_reader(str(Path.cwd()))

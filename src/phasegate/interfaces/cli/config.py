@@ -1,0 +1,86 @@
+"""`phasegate config`: what is set, and by whom."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+
+from phasegate.config import Effective, ValueSource, effective_values
+from phasegate.engine.project.settings import place_around, settings_around
+from phasegate.errors import ConfigError
+from phasegate.interfaces.cli.group import Group
+from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+
+set_option = click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a value for this call: run.parallel=3."
+)
+
+
+@click.group(cls=Group)
+def config() -> None:
+    """Show the configuration in effect.
+
+    A flag wins over the environment, the environment over phasegate.toml, that over the defaults.
+    """
+
+
+@config.command("show")
+@set_option
+@json_option
+def show_(settings: tuple[str, ...], as_json: bool) -> None:
+    """Show every value in effect and where it comes from.
+
+    \b
+    Examples:
+      phasegate config show
+      PHASEGATE_RUN__PARALLEL=3 phasegate config show
+      phasegate config show --set agents.claude.timeout_s=600 --json
+    """
+    effective = settings_around(current_folder(), _flags(settings))
+    rows = [(".".join(key), value, source) for key, value, source in effective_values(effective)]
+    data = {key: {"value": value, "source": source.layer, "place": source.place} for key, value, source in rows}
+    text = "\n".join(f"{key} = {printable(_as_toml(value))}{_origin(source)}" for key, value, source in rows)
+    show({"file": _file(effective), "values": data}, text, as_json)
+
+
+@config.command()
+@json_option
+def path(as_json: bool) -> int:
+    """Print the path of the configuration file; exit 1 when there is none.
+
+    \b
+    Example:
+      phasegate config path
+    """
+    place = place_around(current_folder())
+    exists = place.file.is_file()
+    if exists or as_json:
+        show({"file": printable(place.file), "exists": exists}, printable(place.file), as_json)
+        return 0 if exists else 1
+    print(f"no {place.file.name} here; it would be {printable(place.file)}", file=sys.stderr)
+    return 1
+
+
+def _flags(settings: tuple[str, ...]) -> dict[str, str]:
+    for setting in settings:
+        if "=" not in setting:
+            raise ConfigError(f"--set {setting} sets nothing", "write it like --set run.parallel=3")
+    return {key.strip(): value for key, _, value in (setting.partition("=") for setting in settings)}
+
+
+def _file(effective: Effective) -> str | None:
+    return printable(effective.place.file) if effective.has_file else None
+
+
+def _as_toml(value: object) -> str:
+    if value is None:
+        return "(not set)"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return msgspec.json.encode(value).decode()
+
+
+def _origin(source: ValueSource) -> str:
+    return f"  # {source.layer}: {source.place}" if source.place else ""

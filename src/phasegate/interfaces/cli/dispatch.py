@@ -1,0 +1,99 @@
+"""`phasegate dispatch`: one work package from PLANNED to DONE or BLOCKED."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from phasegate.core.display.activity import Activity, RunningCommand
+from phasegate.engine.drive.package import Progress, Stopped
+from phasegate.engine.drive.package import dispatch as carry
+from phasegate.engine.journal.package import PackageReport, find_package
+from phasegate.engine.project.project import open_project, opened_store
+from phasegate.interfaces.cli.completion_values import PackageName, agent_names, offering, package_ids
+from phasegate.interfaces.cli.live_display import LiveLines, clock, kept_up_to_date
+from phasegate.interfaces.cli.options import feature_option
+from phasegate.interfaces.cli.progress import Teller, remarks_to
+from phasegate.interfaces.cli.render import json_option, printable, show
+from phasegate.interfaces.cli.run import interruptible
+
+
+@click.command()
+@click.argument("work_package", type=PackageName(), metavar="WPnn", shell_complete=offering(package_ids))
+@feature_option
+@click.option(
+    "--agent", metavar="NAME", shell_complete=offering(agent_names), help="Let this agent do it, whatever [roles] says."
+)
+@json_option
+def dispatch(work_package: str, feature: str | None, agent: str | None, as_json: bool) -> int:
+    """Carry a work package through implementation, checks, review and merge.
+
+    Exit 0: the package is DONE, its work on feat/SLUG-WPnn and merged into feat/SLUG. Exit 1: it is blocked; the reason
+    and what to do are shown. Called again, it continues where it stopped, also after a crash. Ctrl-C ends its agents.
+
+    \b
+    Examples:
+      phasegate dispatch WP01
+      phasegate dispatch WP01 --feature 001-user-login --agent claude --json
+    """
+    project = open_project(Path.cwd())
+    with opened_store(project) as store:
+        one = find_package(store, work_package, feature)
+        teller = Teller()
+        shown = _Progressing(teller.live, project.activities, project.commands)
+        with remarks_to(teller), kept_up_to_date(teller.live, shown.lines), interruptible(project):
+            by = project.ordered_at("cli")
+            report = carry(project, store, one, agent=agent, say=teller.say, show=shown, by=by)
+            if isinstance(report, Stopped):
+                teller.say(f"{work_package}: stopped, its agents too; dispatch it again to continue")
+                raise KeyboardInterrupt
+    show(report._asdict(), _shown(report, f" --feature {report.feature}" if feature else ""), as_json)
+    return 0 if report.accepted else 1
+
+
+class _Progressing:
+    """What is going on, in a line. The clock counts from the beginning of a step; then what an agent did last."""
+
+    def __init__(
+        self, live: LiveLines, activities: Mapping[str, Activity], commands: Mapping[str, RunningCommand]
+    ) -> None:
+        self._live, self._activities, self._commands = live, activities, commands
+        self._now: Progress | None = None
+        self._since_s = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        if self._now is None or self._now[2:5] != progress[2:5]:
+            self._since_s = time.monotonic()
+        self._now = progress
+        self._live.draw(self.lines())
+
+    def lines(self) -> list[str]:
+        now = self._now
+        if now is None:  # the base is looked at before the first step
+            return [self._doing().strip()] if self._commands else []
+        who = f" by {', '.join(now.agents)}" if now.agents else ""
+        passed = clock(time.monotonic() - self._since_s)
+        return [f"{now.package}  {now.state}  round {now.round}/{now.rounds}  {now.step}{who}  {passed}{self._doing()}"]
+
+    def _doing(self) -> str:
+        """Of several agents, the one that was heard last; the tokens are those of all that are at work."""
+        of_jobs = [*self._activities.values()]
+        if not of_jobs:
+            return "".join(f"  {one.line(time.monotonic())}" for one in [*self._commands.values()])
+        line = of_jobs[-1]._replace(tokens=sum(one.tokens for one in of_jobs)).line
+        return f"  {line}" if line else ""
+
+
+def _shown(report: PackageReport, naming: str) -> str:
+    if report.accepted:
+        return f"{report.package} DONE: {report.branch} at {report.commit[:12]}, merged into feat/{report.feature}"
+    return "\n".join(
+        (
+            f"{report.package} {report.state}: {printable(report.reason)}",
+            f"  what to do: {printable(report.remediation)}",
+            f"  then: phasegate dispatch {report.package}{naming}",
+        )
+    )

@@ -1,0 +1,114 @@
+"""Lines at the bottom of a terminal that say what is going on; what is printed meanwhile stays above them.
+
+Nothing of the terminal is changed but those lines, so there is nothing to put back: they are wiped at the end, however
+the end comes. Elsewhere (a pipe, a log, TERM=dumb) there are none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, RLock, Thread
+
+from phasegate.core.display.status import cut
+from phasegate.interfaces.cli.render import printable, say
+
+REDRAW_EVERY_S = 0.5
+_WIPE, _WIPE_ABOVE = "\r\x1b[2K", "\x1b[1A\x1b[2K"
+_COLUMNS, _ROWS = 80, 24
+
+
+class LiveLines:
+    """The lines that are on the screen now, on stderr. Threads may call it."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+        self._is_live = self._stream is not None and self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._drawn: list[str] = []
+        self._lock = RLock()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a terminal to draw on."""
+        return self._is_live
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Show these lines instead of those before."""
+        with self._lock:
+            columns, rows = self._size()
+            fitting = [cut(printable(line), columns - 1) for line in lines] if self._is_live else []
+            if len(fitting) >= rows:  # what is above the screen could not be wiped
+                fitting = [*fitting[: rows - 2], f"... and {len(fitting) - rows + 2} lines more"]
+            if fitting != self._drawn:
+                self._write(self._wiping() + "\n".join(fitting))
+                self._drawn = fitting
+
+    def wipe(self) -> None:
+        """Take the lines off the screen."""
+        self.draw(())
+
+    def above(self, text: str, *, err: bool = True) -> None:
+        """Print a line that stays."""
+        with self._lock:
+            drawn = self._drawn
+            self.wipe()
+            say(text, err=err)
+            self.draw(drawn)
+
+    def _wiping(self) -> str:
+        return _WIPE + _WIPE_ABOVE * (len(self._drawn) - 1)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:  # the terminal was closed: the work goes on without a view
+            self._is_live = False
+
+    def _size(self) -> tuple[int, int]:
+        try:
+            columns, rows = os.get_terminal_size(self._stream.fileno())
+        except (OSError, ValueError):
+            return _COLUMNS, _ROWS
+        return columns or _COLUMNS, max(rows or _ROWS, 3)
+
+
+@contextmanager
+def kept_up_to_date(live: LiveLines, lines: Callable[[], Sequence[str]]) -> Iterator[None]:
+    """Draw what `lines` says, again and again, while the block runs."""
+    ended = Event()
+
+    def tick() -> None:
+        while not ended.wait(REDRAW_EVERY_S):
+            live.draw(lines())
+
+    ticker = Thread(target=tick, daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        ticker.join()
+        live.wipe()
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say what is waited for and for how long, once it takes longer than a moment; only on a terminal."""
+    began_s = time.monotonic()
+
+    def line() -> list[str]:
+        passed_s = time.monotonic() - began_s
+        return [f"{what}  {clock(passed_s)}"] if passed_s >= 1 else []
+
+    with kept_up_to_date(LiveLines(), line):
+        yield
+
+
+def clock(seconds: float) -> str:
+    """A duration as a clock shows it."""
+    whole = max(0, int(seconds))
+    return f"{whole // 60}:{whole % 60:02}"

@@ -1,0 +1,69 @@
+"""`phasegate plan`: work packages from a feature's folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from phasegate.core.plan.graph import drawing, view_of
+from phasegate.engine.journal.package import load_plan
+from phasegate.engine.project.project import open_project, opened_store
+from phasegate.engine.views.overview import open_reader
+from phasegate.engine.views.package import plan_views
+from phasegate.interfaces.cli.group import Group
+from phasegate.interfaces.cli.options import feature_option
+from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+
+_MOST_NAMED = 5
+
+
+@click.group(cls=Group)
+def plan() -> None:
+    """Load a feature's work packages, and show how they depend on each other."""
+
+
+@plan.command("load")
+@click.argument("folder", type=click.Path(path_type=Path))
+@json_option
+def load(folder: Path, as_json: bool) -> None:
+    """Load the packages (tasks/WPnn.md) of a feature's FOLDER, written by hand or by another tool.
+
+    What is loaded is what is run: load again after a change. A package that has begun keeps its state.
+
+    \b
+    Example:
+      phasegate plan load kitty-specs/001-user-login
+    """
+    project = open_project(current_folder())
+    with opened_store(project) as store:
+        packages = load_plan(project, store, folder)
+    lines = [f"{package.work_package_id}  {package.title}" for package in packages]
+    show([package.work_package_id for package in packages], "\n".join(printable(line) for line in lines), as_json)
+    _tell_overlaps([overlap.packages for overlap in view_of(packages, {}).overlaps])
+
+
+def _tell_overlaps(pairs: list[tuple[str, str]]) -> None:
+    """Say before any agent starts which packages cannot run side by side."""
+    if pairs:
+        named = ", ".join(f"{one} and {other}" for one, other in pairs[:_MOST_NAMED])
+        more = f" and {len(pairs) - _MOST_NAMED} more" if len(pairs) > _MOST_NAMED else ""
+        print(f"phasegate: scopes overlap, one waits for the other: {named}{more}", file=sys.stderr)
+        print("  hint: phasegate plan show", file=sys.stderr)
+
+
+@plan.command("show")
+@feature_option
+@json_option
+def show_plan(feature: str | None, as_json: bool) -> None:
+    """Draw the packages as a graph: waves that can run side by side, what waits for what and why, overlaps of scope.
+
+    \b
+    Examples:
+      phasegate plan show
+      phasegate plan show --feature 001-user-login --json
+    """
+    views = plan_views(open_reader(str(current_folder())), feature)
+    text = "\n\n".join("\n".join(printable(line) for line in drawing(view)) for view in views)
+    show({view.feature: view for view in views}, text, as_json)

@@ -1,0 +1,45 @@
+"""`phasegate report FEATURE -o report.html`: one page of a feature, to be kept beside its merge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from phasegate.engine.project.project import open_project
+from phasegate.engine.views.overview import need_reader
+from phasegate.engine.views.report import report_view
+from phasegate.errors import EnvironmentUnavailable
+from phasegate.interfaces.cli.completion_values import feature_slugs, offering
+from phasegate.interfaces.cli.options import reading_the_fleet
+from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+from phasegate.interfaces.html.report import report_page
+
+
+@click.command()
+@click.argument("feature", shell_complete=offering(feature_slugs))
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it.")
+@reading_the_fleet(trails=True)
+@json_option
+def report(feature: str, output: Path | None, as_json: bool) -> None:
+    """Write one page about FEATURE: what was asked, decided, built and tested, by whom, and at what cost.
+
+    The page needs nothing outside of it and runs no script. Without -o it goes to SLUG.html; with --json the same is
+    printed as data, and nothing is written.
+
+    \b
+    Example:
+      phasegate report 001-user-login -o report.html
+    """
+    project = open_project(current_folder())
+    with need_reader(str(current_folder())) as reader:
+        found = report_view(project, reader, feature)
+    if as_json:
+        show(found, "", as_json)
+        return
+    path = output or Path(f"{feature}.html")
+    try:
+        path.write_text(report_page(found, project.now()), encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentUnavailable(f"cannot write {path}: {error.strerror}", "name another file with -o") from error
+    show({}, f"wrote {printable(path)}", as_json)

@@ -1,0 +1,121 @@
+"""`phasegate template`: system prompt templates, the project's and the shipped ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from phasegate.core.prompt.template import metadata, schema_note
+from phasegate.engine.tools.templates import Template, TemplateFolder, describe_template
+from phasegate.interfaces.cli.group import Group
+from phasegate.interfaces.cli.render import current_folder, json_option, printable
+from phasegate.interfaces.cli.render import show as show_result
+
+
+@click.group(cls=Group)
+def template() -> None:
+    """List, show, lint, describe and copy system prompt templates."""
+
+
+@template.command("list")
+@json_option
+def list_(as_json: bool) -> None:
+    """List the templates: the project's own, and the shipped ones.
+
+    \b
+    Example:
+      phasegate template list
+    """
+    found = TemplateFolder(current_folder()).listed()
+    rows = [
+        {"agent": one.name.agent, "phase": one.name.phase, "source": _source(one), "path": str(one.path)}
+        for one in found
+    ]
+    lines = [f"{row['agent']:10} {row['phase']:10} {row['source']:8} {Path(row['path']).name}" for row in rows]
+    show_result(rows, "\n".join(lines), as_json)
+
+
+def _source(found: Template) -> str:
+    return "shipped" if found.shipped else "project"
+
+
+@template.command()
+@click.argument("agent")
+@click.argument("phase")
+@json_option
+def show(agent: str, phase: str, as_json: bool) -> None:
+    """Show the template that AGENT would get in PHASE, before its variables are filled.
+
+    \b
+    Example:
+      phasegate template show codex challenge
+    """
+    found = TemplateFolder(current_folder()).find(agent, phase)
+    about = metadata(found.name, found.text)
+    data = {"agent": about.agent, "phase": about.phase, "variables": about.variables, "source": _source(found)}
+    show_result(data | {"path": str(found.path), "text": found.text}, found.text.rstrip("\n"), as_json)
+
+
+@template.command("lint")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@json_option
+def lint_(paths: tuple[str, ...], as_json: bool) -> int:
+    """Check templates, or folders of them; by default the project's own and the shipped ones.
+
+    Exit 0 when nothing was found; 1 and one line a finding otherwise: `path:line: code message`.
+
+    \b
+    Examples:
+      phasegate template lint
+      phasegate template lint templates/system/CLAUDE-plan.md
+    """
+    found = TemplateFolder(current_folder()).lint([Path(path) for path in paths])
+    lines = [f"{one.path}:{one.line}: {one.code} {one.message}" for one in found]
+    show_result({"ok": not found, "findings": found}, "\n".join(lines), as_json)
+    return 1 if found else 0
+
+
+@template.command("metadata")
+@click.argument("path", type=click.Path(path_type=Path))
+@json_option
+def metadata_(path: Path, as_json: bool) -> None:
+    """Describe the template at PATH: agent, phase, variables.
+
+    \b
+    Example:
+      phasegate template metadata templates/system/CLAUDE-plan.md --json
+    """
+    about = describe_template(path)
+    note = schema_note(about.agent)
+    text = f"agent: {about.agent}\nphase: {about.phase}\nvariables: {', '.join(about.variables)}"
+    data = {"agent": about.agent, "phase": about.phase, "variables": about.variables}
+    show_result({**data, "schema": note} if note else data, f"{text}\nschema: {note}" if note else text, as_json)
+
+
+@template.command()
+@click.argument("agent", required=False)
+@click.argument("phase", required=False)
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@json_option
+def eject(agent: str | None, phase: str | None, force: bool, as_json: bool) -> int:
+    """Copy shipped templates into the project's templates/system/, to be changed there: all, or AGENT's for PHASE.
+
+    A file that exists is kept, and the exit code is 1, unless --force is given.
+
+    \b
+    Examples:
+      phasegate template eject
+      phasegate template eject claude implement
+    """
+    if (agent is None) != (phase is None):
+        raise click.UsageError("Give both AGENT and PHASE, or neither.")
+    written = TemplateFolder(current_folder()).eject(agent, phase, force=force)
+    lines = [
+        f"wrote {shown}" if done else f"kept {shown}, which exists (--force replaces it)"
+        for shown, done in ((printable(os.path.relpath(path)), done) for path, done in written.items())
+    ]
+    data = [{"path": str(path), "written": done} for path, done in written.items()]
+    show_result(data, "\n".join(lines), as_json)
+    return 0 if all(written.values()) else 1

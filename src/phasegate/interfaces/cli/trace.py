@@ -1,0 +1,45 @@
+"""`phasegate trace`: requirement, package, commit, test."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from phasegate.core.plan.trace import lines_of
+from phasegate.engine.project.project import open_project
+from phasegate.engine.views.trace import Report, choose_feature, trace_feature
+from phasegate.interfaces.cli.options import feature_option
+from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Exit 1 unless every requirement has a package, a commit and a test.")
+@feature_option
+@json_option
+def trace(check: bool, feature: str | None, as_json: bool) -> int:
+    """Show each requirement with its work packages, their commits and their tests, and what is missing.
+
+    Requirements come from the feature's spec.md, packages from tasks/WPnn.md, commits and tests from the branches
+    feat/SLUG and feat/SLUG-WPnn. A commit or test that names requirement ids counts for those; one that names none
+    counts for all that its package serves.
+
+    \b
+    Examples:
+      phasegate trace
+      phasegate trace --feature 001-user-login --check
+    """
+    project = open_project(current_folder())
+    report = trace_feature(project, choose_feature(project, feature))
+    lines = [*lines_of(report.requirements), *(f"not counted: {problem}" for problem in report.problems)]
+    show(_as_data(report), "\n".join(printable(line) for line in lines), as_json)
+    return 1 if check and not report.is_complete else 0
+
+
+def _as_data(report: Report) -> dict[str, object]:
+    rows = [{**msgspec.to_builtins(one), "missing": one.missing} for one in report.requirements]
+    return {
+        "feature": report.feature,
+        "complete": report.is_complete,
+        "requirements": rows,
+        "problems": report.problems,
+    }

@@ -1,0 +1,37 @@
+"""`phasegate worktree list`: what is ready, and where work lies."""
+
+from __future__ import annotations
+
+import click
+
+from phasegate.engine.project.project import open_project
+from phasegate.engine.views.overview import features_of, need_reader
+from phasegate.engine.views.package import planned_cards
+from phasegate.engine.views.status_text import worktree_text
+from phasegate.interfaces.cli.group import Group
+from phasegate.interfaces.cli.options import feature_option
+from phasegate.interfaces.cli.render import current_folder, json_option, show
+
+
+@click.group(cls=Group)
+def worktree() -> None:
+    """List the work packages that are ready, and their worktrees."""
+
+
+@worktree.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also those that are not ready.")
+@feature_option
+@json_option
+def list_worktrees(everything: bool, feature: str | None, as_json: bool) -> None:
+    """List the packages that could be dispatched now: planned, and all that they wait for is DONE.
+
+    \b
+    Examples:
+      phasegate worktree list
+      phasegate worktree list --all --json
+    """
+    below = open_project(current_folder()).config.paths.worktrees
+    reader = need_reader(str(current_folder()))
+    cards = [card for slug in features_of(reader, feature) for card in planned_cards(reader, slug)]
+    shown = [card for card in cards if everything or card.is_ready]
+    show(shown, worktree_text(shown, below, everything=everything), as_json)

@@ -1,0 +1,72 @@
+"""`phasegate next`: read one file, print the block or nothing. Answered before the command line is loaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from phasegate.core.display.next_steps import EVENTS, next_steps
+from phasegate.engine.project.active_state import active_state
+
+# What agent programs take from a hook: a message for the person, or context for the agent.
+FORMS = {"message": "systemMessage", "context": "additional_context"}
+
+
+def answer(arguments: list[str]) -> int | None:
+    """Print the block for these arguments; None when the command line must look at them (help, mistakes, --json)."""
+    options = _options(arguments)
+    if options is None:
+        return None
+    event, phase, form = options
+    block = current_block(event, phase)
+    return write_out(wrapped(block, form)) if block else 0
+
+
+def wrapped(block: str, form: str | None) -> str:
+    """The block as an agent program's hook must print it: a JSON object. Printable ASCII needs little escaping."""
+    if form is None:
+        return block
+    escaped = block.removesuffix("\n").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{{"{FORMS[form]}": "{escaped}"}}\n'
+
+
+def current_block(event: str | None, phase: str | None) -> str | None:
+    """The block for the repository around the current folder."""
+    try:
+        state = active_state(os.getcwd())
+    except OSError:  # the folder was removed under us
+        state = None
+    return next_steps(state, event, phase)
+
+
+def _options(arguments: list[str]) -> tuple[str | None, str | None, str | None] | None:
+    """Event, phase and form, when the arguments are one plain well-formed option or none."""
+    if not arguments:
+        return None, None, None
+    name, sign, value = arguments[0].partition("=")
+    if sign and len(arguments) == 1:
+        pair = (name, value)
+    elif len(arguments) == 2 and not arguments[1].startswith("-"):
+        pair = (arguments[0], arguments[1])
+    else:
+        return None
+    if pair[0] == "--event" and pair[1] in EVENTS:
+        return pair[1], None, None
+    if pair[0] == "--as" and pair[1] in FORMS:
+        return None, None, pair[1]
+    return (None, pair[1], None) if pair[0] == "--phase" else None
+
+
+def write_out(text: str) -> int:
+    """Write in one go; a reader that has gone away is no error of ours, and neither is one that never was."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    except OSError as error:
+        # The interpreter flushes stdout once more at exit and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            print(f"phasegate: cannot write: {error.strerror}", file=sys.stderr)
+            return 3
+    return 0

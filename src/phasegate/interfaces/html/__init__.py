@@ -1,0 +1,1 @@
+"""HTML and SVG shared by the board and the report."""

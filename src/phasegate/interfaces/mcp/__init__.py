@@ -1,0 +1,1 @@
+"""The MCP server: Phasegate as tools for an agent program."""

@@ -1,0 +1,116 @@
+"""Resources (the documents of a feature, and its journal) and prompts (to specify, and to unblock)."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from phasegate.engine.views.artifacts import ArtifactFiles
+from phasegate.engine.views.feature import feature_view
+from phasegate.engine.views.follow import Follower
+from phasegate.engine.views.overview import features_of, need_reader, open_reader
+from phasegate.errors import ConfigError
+from phasegate.interfaces.mcp.jsonrpc import Fields
+
+JOURNAL = "journal"
+LARGEST_DOCUMENT = 1_000_000  # characters
+_MOST_LISTED = 200
+_SCHEME = "phasegate://feature/"
+RESOURCE_TEMPLATES: tuple[Fields, ...] = (
+    {"uriTemplate": f"{_SCHEME}{{slug}}/{{+path}}", "name": "document", "mimeType": "text/markdown"},
+    {"uriTemplate": f"{_SCHEME}{{slug}}/{JOURNAL}", "name": JOURNAL, "mimeType": "text/plain"},
+)
+
+
+class Prompt(NamedTuple):
+    """Words that a person can choose in their program; `{}` is what they add."""
+
+    name: str
+    description: str
+    argument: str
+    about: str
+    is_required: bool
+    text: str
+
+    def listed(self) -> Fields:
+        argument = {"name": self.argument, "description": self.about, "required": self.is_required}
+        return {"name": self.name, "description": self.description, "arguments": [argument]}
+
+
+PROMPTS = {
+    prompt.name: prompt
+    for prompt in (
+        Prompt(
+            "specify",
+            "Talk a wish through, then begin it as a feature",
+            "wish",
+            "what you want, in a sentence",
+            True,
+            "I want: {}\n\nRead what of this repository it concerns. Ask me what is open (users, bounds, errors, what "
+            "is out of scope), a few questions at a time. Then write the description in my words, with requirements "
+            "that can be tested, show it to me, and when I agree begin it with the tool `start` (type `feature`, or "
+            "`fix` or `quick` where that fits) and `run`. Follow it with `wait` and tell me when it needs me.",
+        ),
+        Prompt(
+            "unblock",
+            "Find out why a feature waits, and what to decide",
+            "feature",
+            "e.g. 001-login",
+            True,
+            "{}\n\nFind out what is behind it with `status` and `artifact`. Tell me in a few sentences what happened, "
+            "what the choices are and which one you would take. When I have decided, order it with `decide`.",
+        ),
+    )
+}
+
+
+def prompt_text(prompt: Prompt, arguments: Fields, folder: Path) -> str:
+    """The words of a prompt with what the person added."""
+    given = arguments.get(prompt.argument)
+    if not isinstance(given, str) or not given.strip():
+        raise ConfigError(f"{prompt.name} needs {prompt.argument}", prompt.about)
+    said = given.strip()
+    return prompt.text.format(_waiting(folder, said) if prompt.argument == "feature" else said)
+
+
+def _waiting(folder: Path, slug: str) -> str:
+    view = feature_view(need_reader(str(folder)), slug)
+    if view is None:
+        raise ConfigError(f"nothing is recorded of feature {slug}", "the tool `status` lists the features")
+    now = view.now
+    lines = [f"{slug} is {now.stage} in {now.phase}: {now.reason or 'no reason is on record'}"]
+    lines += [f"Findings:\n{now.findings}"] if now.findings else []
+    lines += [f"What to do: {now.remediation}"] if now.remediation else []
+    return "\n".join((*lines, f"Allowed orders: {', '.join(now.orders)}"))
+
+
+def list_resources(folder: Path) -> list[Fields]:
+    """The documents of all features, and a journal each."""
+    with open_reader(str(folder)) or nullcontext() as reader:
+        journals = [(slug, JOURNAL, "text/plain") for slug in (features_of(reader) if reader else [])]
+    documents = [(one.feature_slug, one.path, "text/markdown") for one in ArtifactFiles(folder).listed()]
+    found = [*journals, *documents][:_MOST_LISTED]
+    return [
+        {"uri": f"{_SCHEME}{quote(slug)}/{quote(path)}", "name": f"{slug}/{path}", "mimeType": kind}
+        for slug, path, kind in found
+    ]
+
+
+def read_resource(folder: Path, uri: str) -> tuple[str, str]:
+    """The text behind an address, and its kind."""
+    slug, slash, path = uri.removeprefix(_SCHEME).partition("/")
+    if not uri.startswith(_SCHEME) or not slash:
+        raise ConfigError(f"there is no resource {uri[:200]}", f"its form is {_SCHEME}SLUG/PATH")
+    slug, path = unquote(slug), unquote(path)
+    if path == JOURNAL:
+        return _journal(folder, slug), "text/plain"
+    return ArtifactFiles(folder).read(slug, path).decode("utf-8", "replace")[:LARGEST_DOCUMENT], "text/markdown"
+
+
+def _journal(folder: Path, slug: str) -> str:
+    with need_reader(str(folder)) as reader:
+        features_of(reader, slug)  # or a refusal
+        told = [f"{event.ts} {event.line}" for event in Follower(reader, slug, after=0).told() if event.line]
+    return "\n".join(told)[-LARGEST_DOCUMENT:]

@@ -1,1 +1,0 @@
-"""What happened: the store, the state.json view, the audit trail, artifacts."""

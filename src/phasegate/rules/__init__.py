@@ -1,1 +1,0 @@
-"""The decisions, without I/O: the same input gives the same answer, anywhere."""

@@ -1,0 +1,1 @@
+"""Durable state: the SQLite journal, the state.json view, audit trails, artifacts, locks."""

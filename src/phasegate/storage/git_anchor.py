@@ -1,0 +1,60 @@
+"""The head of the domain chain in git: the ref `refs/phasegate/audit`, which agents cannot write.
+
+The ref points to a small JSON text: the store's id, the count and the hash. It is also the repository's identity: a
+fresh clone has no such ref and starts anew; a repository that has it and lost its store does not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from phasegate.core.audit.chain import Head
+from phasegate.errors import StateConflict
+from phasegate.git import Place, git, make_durable, remove_stale_lock
+from phasegate.typed import read_json
+
+REF = "refs/phasegate/audit"
+_TIMEOUT_S = 60
+
+
+class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the ref says."""
+
+    store: str
+    count: int
+    hash: str
+
+    @property
+    def head(self) -> Head:
+        return Head(self.count, self.hash, REF)
+
+
+def read_anchor(git_dir: Path) -> Anchor | None:
+    """The head in git; None if there is no such ref."""
+    found = git(_place(git_dir), "cat-file", "--batch", stdin=f"{REF}\n".encode(), timeout_s=_TIMEOUT_S)
+    about, _, text = found.stdout.partition(b"\n")
+    if about.endswith(b" missing"):
+        return None
+    try:
+        return read_json(text, Anchor)
+    except msgspec.MsgspecError as error:
+        raise StateConflict(
+            f"{REF} holds something that was not written here: {error}",
+            f"somebody changed it. To go on, on record: git update-ref -d {REF}; then: phasegate audit verify",
+        ) from error
+
+
+def write_anchor(git_dir: Path, anchor: Anchor) -> None:
+    """Move the ref to a newer head. Nobody else does at the same time: a lock file is one that a power failure left."""
+    place, text = _place(git_dir), msgspec.json.encode(anchor)
+    blob = git(place, "hash-object", "-w", "--stdin", stdin=text, timeout_s=_TIMEOUT_S).stdout.decode().strip()
+    remove_stale_lock(place.git_dir / f"{REF}.lock")
+    git(place, "update-ref", REF, blob, timeout_s=_TIMEOUT_S)
+    make_durable()
+
+
+def _place(git_dir: Path) -> Place:
+    absolute = git_dir.absolute()
+    return Place(absolute, absolute / "objects")

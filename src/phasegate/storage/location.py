@@ -1,0 +1,126 @@
+"""Where things are: the repository around a folder, its `.phasegate`, and the user's state directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.core.paths.own_folders import OWN_FOLDERS
+from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
+from phasegate.files.durable_write import make_folder
+from phasegate.files.git_exclude import keep_out_of_git
+from phasegate.storage.repository_kind import refuse_git_directory
+
+COPIES, CLONE = "fleet-copies", "clone"  # in the state directory; in each copy, the path of the clone that it is for
+
+
+class Location(NamedTuple):
+    """One repository: its main working tree, its git directory, and the state directory of the user."""
+
+    root: Path
+    git_dir: Path
+    state_home: Path
+    copy: Path | None = None  # of a fleet's record: it is read in the place of `.phasegate`
+
+    @property
+    def folder(self) -> Path:
+        return self.copy or self.root / ".phasegate"
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store.db"
+
+    @property
+    def locks(self) -> Path:
+        return self.folder / "locks"
+
+    @property
+    def trails(self) -> Path:
+        return self.folder / "audit"
+
+    @property
+    def jobs(self) -> Path:
+        return self.folder / "jobs"
+
+
+def locate(start: Path, environment: Mapping[str, str]) -> Location:
+    """The repository around a folder, and where this user keeps state. A folder may be the copy of a fleet's record."""
+    home = state_home(environment)
+    is_copy = start.parent == home / COPIES
+    root = find_root(Path((start / CLONE).read_text(errors="surrogateescape")) if is_copy else start)
+    return Location(root, _git_dir(root), home, start if is_copy else None)
+
+
+def find_root(start: Path) -> Path:
+    """The main working tree of the repository around a folder, also from inside one of its worktrees."""
+    start = Path(os.path.realpath(start))
+    for folder in (start, *start.parents):
+        if not os.path.lexists(folder / ".git"):
+            continue
+        above = folder.parent.parent
+        if folder.parent.name == ".worktrees" and os.path.lexists(above / ".git"):
+            return above  # a package's checkout: nothing in it is asked which repository it belongs to
+        git_dir = _git_dir(folder)
+        return git_dir.parent if git_dir.name == ".git" else folder
+    for folder in (start, *start.parents):
+        refuse_git_directory(str(folder))
+    raise ConfigError(f"{start} is in no git repository", "change into a repository, or make one: git init")
+
+
+def standing_git_dir(start: Path) -> Path | None:
+    """The git directory of the linked worktree that a person stands in; None in the main one or a checkout."""
+    start = Path(os.path.realpath(start))
+    folder = next((one for one in (start, *start.parents) if os.path.lexists(one / ".git")), None)
+    if folder is None or folder.parent.name == ".worktrees" or not (folder / ".git").is_file():
+        return None
+    text = (folder / ".git").read_text(encoding="utf-8", errors="surrogateescape")
+    own = folder / text.removeprefix("gitdir:").strip()
+    return own if (own / "commondir").is_file() and (own / "HEAD").is_file() else None
+
+
+def main_tree(start: Path) -> Path:
+    """The main working tree around a folder, whose settings hold; outside of a repository the folder itself."""
+    inside = any(os.path.lexists(folder / ".git") for folder in (start, *start.parents))
+    return find_root(start) if inside else start
+
+
+def _git_dir(root: Path) -> Path:
+    """The git directory that all worktrees share, found without running git."""
+    dot_git = root / ".git"
+    try:
+        if dot_git.is_dir():
+            return dot_git
+        text = dot_git.read_text(encoding="utf-8", errors="surrogateescape")
+        own = root / text.removeprefix("gitdir:").strip()
+        common = own / "commondir"
+        shared = own / common.read_text(encoding="utf-8").strip() if common.is_file() else own
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{dot_git} cannot be read: {error}", "check it with: git status") from error
+    if not text.startswith("gitdir:") or not shared.is_dir():
+        raise ConfigError(f"{dot_git} leads to no git directory", "check it with: git status")
+    return Path(os.path.realpath(shared))
+
+
+def state_home(environment: Mapping[str, str]) -> Path:
+    """`$XDG_STATE_HOME/phasegate`, by default below the home directory."""
+    named = environment.get("XDG_STATE_HOME", "")
+    base = Path(named) if named.startswith("/") else Path("~/.local/state").expanduser()
+    return base / "phasegate"
+
+
+def prepare_folder(location: Location) -> None:
+    """Make `.phasegate` and what belongs into it, private to the user and kept out of git."""
+    try:
+        for folder in (location.folder, location.locks, location.trails):
+            if not os.path.lexists(folder):
+                make_folder(folder)
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                raise StateConflict(f"{folder} is not a folder", "remove what stands in its place")
+        keep_out_of_git(location.git_dir, OWN_FOLDERS)
+    except OSError as error:
+        raise EnvironmentUnavailable(
+            f"{error.filename} cannot be made: {error.strerror}", "check the permissions of the repository"
+        ) from error

@@ -1,0 +1,90 @@
+"""Who holds a feature's lock, read from the lock's file without touching the lock. Light: `status` asks it.
+
+Asking by taking the lock for an instant would make a run that starts at that instant fail.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.core.paths.artifact_path import require_slug, slug_problem
+from phasegate.core.text.light_json import parse_json
+from phasegate.files import read_plain
+
+LARGEST_BYTES = 4096
+_DEAD = (b"Z", b"X")  # a zombie keeps its number and start time, but none of its locks
+
+
+class Holder(NamedTuple):
+    """Who holds a lock: enough to find the process, and to tell it from a later one with the same number."""
+
+    pid: int
+    process_start: str
+    command: str
+    since: str
+
+
+def lock_path(folder: Path, feature: str) -> Path:
+    """The file of a feature's lock; a package's is named by its feature and its id, as its branch is."""
+    return folder / f"feature-{require_slug(feature)}.lock"
+
+
+def feature_holder(folder: Path, feature: str) -> Holder | None:
+    """The process that works on a feature now; None if nobody does. A file that cannot be read names nobody."""
+    content = read_plain(lock_path(folder, feature), LARGEST_BYTES)
+    holder = signed_by(content) if content else None
+    return holder if holder is not None and is_alive(holder) else None
+
+
+def holders(folder: Path) -> dict[str, Holder]:
+    """Who works on what now: the living holder of each lock, by the name of its feature, or feature and package."""
+    found = {name: feature_holder(folder, name) for name in sorted(locked(folder)) if not slug_problem(name)}
+    return {name: holder for name, holder in found.items() if holder is not None}
+
+
+def locked(folder: Path) -> set[str]:
+    """Of which names there is a lock's file, held or left behind. One look, where a thousand names are asked about."""
+    try:
+        with os.scandir(folder) as found:
+            files = [one.name for one in found if one.name.startswith("feature-")]
+    except OSError:
+        return set()
+    return {name.removeprefix("feature-").removesuffix(".lock") for name in files}
+
+
+def signed_by(content: bytes) -> Holder | None:
+    """What the last holder wrote into a lock's file; None after a proper end, or if it is unreadable."""
+    try:
+        found = parse_json(content.decode())
+    except (ValueError, StopIteration, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.keys() != set(Holder._fields) or not isinstance(found["pid"], int):
+        return None
+    texts = (found["process_start"], found["command"], found["since"])
+    return Holder(found["pid"], *texts) if all(isinstance(text, str) for text in texts) else None
+
+
+def is_alive(holder: Holder) -> bool:
+    """Whether the process that signed still runs, and not another one that was given its number."""
+    return _exists(holder.pid) and process_start(holder.pid) == holder.process_start
+
+
+def process_start(pid: int) -> str:
+    """When a running process started, as the kernel counts; empty where it does not say, `dead` after its end."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return "dead" if fields[0] in _DEAD else fields[19].decode()
+    except (OSError, IndexError):
+        return ""
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return pid > 0

@@ -1,0 +1,28 @@
+"""A record that can be written: the store on this machine, or the journal in a bucket."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from phasegate.storage.reader import Reader
+from phasegate.storage.rows import Event
+
+
+class WritableRecord(Reader):
+    """The interface that `Store` and `BucketRecord` share."""
+
+    @abstractmethod
+    def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
+        """Append events as one durable step; return the number of the last one.
+
+        Raises MovedOn, and appends nothing, if the feature's last event is not number `expected_seq`.
+        """
+
+    @abstractmethod
+    def append_now(self, feature: str, ts: str, events: Sequence[Event]) -> int:
+        """Append events that do not depend on the feature's last step."""
+
+    @abstractmethod
+    def anchor(self) -> None:
+        """Anchor the chain outside the store, so that a later change is detected."""

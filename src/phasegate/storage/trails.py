@@ -1,0 +1,134 @@
+"""Writing the trails of jobs: durable entry by entry, exported as one file a job.
+
+What is promised:
+- An entry is durable when `write` returns, in the log outside (`trail_log`). Threads may write at once.
+- A trail stays open until it is closed, also after its job's process has ended: what is found out about a job later
+  (checks, commits, a merge) belongs to its trail too.
+- `close` exports the whole trail and returns its end, the seal. When the journal has the seal, `forget` ends the trail.
+- A trail that was closed can be opened again by its seal: by the driver of the same feature, also one that runs
+  after a crash. The next seal replaces the one before it in the journal.
+- A crash at any point loses no entry: `recover` closes what a dead process left open.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Self
+
+from phasegate.core.audit.trail import Action, Done, Source, bind, entry, origin, read_lines
+from phasegate.core.paths.artifact_path import require_slug
+from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.storage.group_commit import GroupCommit
+from phasegate.storage.location import Location
+from phasegate.storage.rows import Seal
+from phasegate.storage.trail_files import export_trail, read_trail, trail_path
+from phasegate.storage.trail_log import OpenTrail, TrailLog, added, finished, opened
+
+ACTOR = "phasegate"
+RESTART_BEYOND_BYTES = 4_000_000
+
+
+def recovered(entries: int) -> Done:
+    """What a trail says behind so many entries of one that died before it recorded them."""
+    return Done(ACTOR, Action.RECOVERED, Source.OBSERVED, {"entries": entries})
+
+
+class Trails:
+    """The trails that one process writes. Threads may write at once; their entries share an fsync."""
+
+    def __init__(self, location: Location, log: TrailLog, trails: dict[str, OpenTrail]) -> None:
+        self._location = location
+        self._log = log
+        self._open = trails
+        self._disk = Lock()
+        self._entries: GroupCommit[tuple[OpenTrail, list[bytes]]] = GroupCommit(self._write_out)
+
+    @classmethod
+    def create(cls, location: Location, outside: Path, writer_id: str) -> Self:
+        """A writer with a log of its own in `outside`, the folder of the store's heads."""
+        return cls(location, TrailLog.create(outside, require_slug(writer_id, "writer id")), {})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the log behind if a trail is open: it is what the next process goes on from."""
+        self._log.close(remove=not self._open)
+
+    def open(self, feature: str, job: str) -> None:
+        """Begin the trail of a job. The journal must know the job already."""
+        path = trail_path(self._location, feature, job)
+        if os.path.lexists(path):
+            raise StateConflict(f"the trail {path} exists already", "every run of an agent has a job id of its own")
+        with self._disk:
+            self._log.add(opened(OpenTrail(feature, job)))
+            self._open[job] = OpenTrail(feature, job)
+
+    def open_again(self, seal: Seal) -> OpenTrail:
+        """Go on with a trail that was closed. `seal` is its end as the journal has it: the file must still be that."""
+        path = trail_path(self._location, seal.feature, seal.job)
+        content = read_trail(path)
+        reading = read_lines(content, origin(seal.feature, seal.job))
+        if reading != (seal.lines, seal.bytes, seal.hash, 0, None):
+            raise StateConflict(f"the trail {path} is not the one that was closed", "see: phasegate audit verify")
+        trail = OpenTrail(seal.feature, seal.job, content.splitlines(keepends=True))
+        with self._disk:
+            self._log.restart([*self._open.values(), trail])  # a crash must not leave a part of it in the log
+            self._open[seal.job] = trail
+        return trail
+
+    def write(self, job: str, ts: str, done: Done) -> None:
+        """Append an entry to a job's trail. It is durable when this returns."""
+        self.write_all(job, [(ts, done)])
+
+    def write_all(self, job: str, entries: Sequence[tuple[str, Done]]) -> None:
+        """Append entries to a job's trail, one behind the other. They are durable when this returns."""
+        waiting = self._open[job], [entry(ts, job, done) for ts, done in entries]
+        try:
+            self._entries.submit(waiting)
+        except OSError as error:
+            raise EnvironmentUnavailable(f"the audit trail cannot be written: {error}", "check the disk") from error
+
+    def _write_out(self, waiting: list[tuple[OpenTrail, list[bytes]]]) -> None:
+        with self._disk:
+            ends: dict[str, str] = {}
+            lines: list[tuple[OpenTrail, bytes]] = []
+            for trail, unbound in ((trail, one) for trail, entries in waiting for one in entries):
+                line, ends[trail.job] = bind(ends.get(trail.job) or trail.hash, unbound)
+                lines.append((trail, line))
+            self._log.add(b"".join(added(trail.job, line) for trail, line in lines))
+            for trail, line in lines:
+                trail.lines.append(line)
+
+    def stranger(self, job: str) -> Path | None:
+        """What stands in the place of an open trail's file and is no earlier export of it."""
+        trail = self._open[job]
+        path = trail_path(self._location, trail.feature, job)
+        found = read_trail(path)
+        earlier = trail.content.startswith(found) and found[-1:] in (b"", b"\n") and path.is_file()
+        return path if os.path.lexists(path) and not earlier else None
+
+    def kept_elsewhere(self, feature: str, job: str) -> bytes:
+        """A trail as other machines see it; nothing where it is kept here alone."""
+        return b""
+
+    def close(self, job: str) -> Seal:
+        """Export a job's trail as a whole. The seal belongs into the journal, and then call `forget`."""
+        if (path := self.stranger(job)) is not None:
+            raise StateConflict(f"{path} was not written here", "move it away; then run the same command again")
+        trail = self._open[job]
+        content = trail.content
+        export_trail(self._location, trail.feature, job, content)
+        return Seal(trail.feature, job, len(trail.lines), len(content), trail.hash)
+
+    def forget(self, job: str) -> None:
+        """The journal has the trail's end: the log need not hold it any longer. A job that never began has none."""
+        with self._disk:
+            if self._open.pop(job, None) is None:
+                return
+            self._log.add(finished(job))
+            if self._log.size > RESTART_BEYOND_BYTES:
+                self._log.restart(self._open.values())

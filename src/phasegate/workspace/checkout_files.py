@@ -1,0 +1,131 @@
+"""What an agent left in its checkout, as git would name it: modes, blob ids, contents; and how much we look at."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from phasegate.errors import StateConflict
+from phasegate.files import open_plain, read_plain
+from phasegate.files.safe_open import closing_descriptor, folder_beneath
+
+_CHUNK_BYTES = 1024**2
+HARD_LINK = "hard-link"
+UNREADABLE = "unreadable"
+OTHER_DEVICE = "other-device"
+
+
+class CheckoutLimits(NamedTuple):
+    """How much a checkout may hold beyond what it began with."""
+
+    files: int = 50_000
+    file_bytes: int = 100 * 1024**2
+    total_bytes: int = 1024**3
+    depth: int = 100
+    commits: int = 1000
+
+
+class LimitReached(Exception):
+    """An agent left more than we look at. Caught in this package: outside it is a value."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"{what} (limit {limit})")
+        self.what = what
+        self.limit = limit
+
+
+class Found(NamedTuple):
+    """What lies at a path. Without an object id it is nothing that can be taken over."""
+
+    mode: str
+    object_id: str = ""
+    size: int = 0
+    link_target: str | None = None
+
+
+def names_in(folder: int) -> list[str]:
+    """The names in an open folder."""
+    return os.listdir(folder)
+
+
+def _parts(descriptor: int, most: int) -> Iterator[bytes]:
+    while most > 0 and (part := os.read(descriptor, min(most, _CHUNK_BYTES))):
+        yield part
+        most -= len(part)
+
+
+def _id_of_plain_file(folder: int, name: str, size: int, hash_name: str) -> str | None:
+    """The id that git gives a file of a known size, read part by part; None if it is not there like that."""
+    found, left = _blob_hash(size, hash_name), size
+    try:
+        with closing_descriptor(open_plain(name, folder, one_name=True)) as descriptor:
+            for part in _parts(descriptor, size + 1):
+                found.update(part)
+                left -= len(part)
+    except OSError:
+        return None
+    return found.hexdigest() if left == 0 else None
+
+
+def read_beneath(root: int, path: str, limit: int) -> bytes | None:
+    """The bytes of a plain file some levels below `root`, or None."""
+    folder, _, name = path.rpartition("/")
+    try:
+        with folder_beneath(root, folder) as descriptor:
+            return read_plain(name, limit, descriptor, one_name=True)
+    except OSError:
+        return None
+
+
+def content_as_seen(root: int, path: str, found: Found, hash_name: str) -> bytes:
+    """The bytes that git keeps of what was found, a file's content or a link's target, if it is still the same."""
+    is_file = found.link_target is None
+    content = read_beneath(root, path, found.size) if is_file else _link_target(root, path)
+    if content is None or blob_id(content, hash_name) != found.object_id:
+        raise StateConflict(f"{path!a} changed after it was checked", "something still writes there: dispatch again")
+    return content
+
+
+def _link_target(root: int, path: str) -> bytes | None:
+    folder, _, name = path.rpartition("/")
+    try:
+        with folder_beneath(root, folder) as descriptor:
+            return os.fsencode(os.readlink(name, dir_fd=descriptor))
+    except OSError:
+        return None
+
+
+def look(folder: int, name: str, about: os.stat_result, hash_name: str, limits: CheckoutLimits) -> Found:
+    """What lies under a name: its mode as git writes it, and the id that git would give its content."""
+    if stat.S_ISLNK(about.st_mode):
+        target = os.readlink(name, dir_fd=folder)
+        return Found("120000", blob_id(os.fsencode(target), hash_name), len(target), target)
+    if not stat.S_ISREG(about.st_mode):
+        return Found(f"{about.st_mode:06o}")
+    if about.st_nlink != 1:
+        return Found(HARD_LINK)
+    if about.st_size > limits.file_bytes:
+        raise LimitReached(f"a file of {about.st_size} bytes: {name!a}", limits.file_bytes)
+    object_id = _id_of_plain_file(folder, name, about.st_size, hash_name)
+    return Found(UNREADABLE) if object_id is None else Found(_git_mode(about.st_mode), object_id, about.st_size)
+
+
+def _git_mode(mode: int) -> str:
+    """Only the owner's right to execute counts for git; what makes a program run as somebody else is named in full."""
+    if mode & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX):
+        return f"{mode:06o}"
+    return "100755" if mode & stat.S_IXUSR else "100644"
+
+
+def blob_id(content: bytes, hash_name: str) -> str:
+    """The id of a blob, over the raw bytes."""
+    found = _blob_hash(len(content), hash_name)
+    found.update(content)
+    return found.hexdigest()
+
+
+def _blob_hash(size: int, hash_name: str) -> hashlib._Hash:
+    return hashlib.new(hash_name, b"blob %d\0" % size, usedforsecurity=False)

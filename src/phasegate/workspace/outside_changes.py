@@ -1,0 +1,144 @@
+"""What lies outside of a checkout: refs, the person's files, the parts of their git directory that steer it.
+
+Where a sandbox holds, nothing there can change. Where none does, this tells afterwards what changed while an agent ran.
+What our own processes moved meanwhile is known (`move_log`). Who did the rest cannot be told: the person may have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.core.paths.scope import Change, ChangeKind
+from phasegate.files.file_times import times_tell
+from phasegate.files.safe_open import opened_folder
+from phasegate.workspace.checkout_files import CheckoutLimits, look
+from phasegate.workspace.ref_log import Move, is_explained, last_move, moves_since
+from phasegate.workspace.refs import BRANCHES, KEPT
+from phasegate.workspace.repository import Repository, read_refs
+from phasegate.workspace.repository_locks import repository_lock
+
+_STEERING = ("config", "config.worktree", "HEAD", "hooks", "info", "objects/info")
+_OURS = ("phasegate/git", "phasegate/git-as-asked")  # the git directories that our own git works with
+
+
+class Sight(NamedTuple):
+    """Everything outside at one moment: refs, and a mark for each file. `moves` counts those that we had noted."""
+
+    refs: Mapping[str, str]
+    marks: Mapping[str, str]
+    moves: int
+
+
+def look_outside(
+    repository: Repository,
+    unwatched: Collection[str] = (".worktrees", ".phasegate", ".isdlc"),
+    checkouts: Mapping[str, Path] | None = None,
+) -> Sight:
+    """The state of everything outside: cheap marks, and contents only where times do not tell what was written.
+
+    `unwatched` are names in the root. `checkouts` are those of others, each with the name under which it is reported.
+    """
+    for raw in (True, False):
+        repository.place(raw=raw)  # made when it is first needed: not between two looks
+    with repository_lock(repository):  # git may miss a ref that is replaced while it lists them
+        moves, refs = last_move(repository), read_refs(repository)
+    with_content = not times_tell(repository.root)
+    found: dict[str, str] = {}
+    for name in (*_STEERING, *_OURS):
+        found.update(_marks(repository.common_dir / name, f".git/{name}", with_content))
+    for entry in repository.root.iterdir():
+        if entry.name != ".git" and entry.name not in unwatched:
+            found.update(_marks(entry, entry.name, with_content))
+    for name, folder in (checkouts or {}).items():
+        found.update(_marks(folder, name, with_content))
+    return Sight(refs, found, moves)
+
+
+def changed_outside(repository: Repository, before: Sight, after: Sight, ours: Collection[str] = ()) -> list[Change]:
+    """What differs between two looks, but for what we moved ourselves, and for the refs `ours`."""
+    noted: dict[str, list[Move]] = defaultdict(list)
+    for move in moves_since(repository, before.moves):
+        noted[move.name].append(move)
+    refs = [
+        name
+        for name in _differing(before.refs, after.refs)
+        if name not in ours and not _is_moved_by_us(name, before.refs.get(name), after.refs.get(name), noted)
+    ]
+    files = [
+        name
+        for name in _differing(before.marks, after.marks)
+        if not _is_as_moved(repository, name, noted[str(repository.root / name)])
+    ]
+    return [Change(ChangeKind.OUTSIDE, name) for name in sorted((*refs, *files))]
+
+
+def _is_moved_by_us(name: str, old: str | None, new: str | None, noted: Mapping[str, Sequence[Move]]) -> bool:
+    if name.startswith(KEPT):  # it goes with its branch, from wherever it was
+        return any(move.new == new for move in noted.get(BRANCHES + name.removeprefix(KEPT), ()))
+    return is_explained(old, new, noted.get(name, ()))
+
+
+def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    return [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+
+
+def _is_as_moved(repository: Repository, name: str, moves: Sequence[Move]) -> bool:
+    """Whether a file of the person's holds what we wrote there, because the branch that they stand on moved."""
+    if not moves:
+        return False
+    path = repository.root / name
+    try:
+        with opened_folder(path.parent) as folder:
+            about = path.lstat()
+            found = look(folder, path.name, about, repository.hash_name, CheckoutLimits(file_bytes=about.st_size))
+    except FileNotFoundError:
+        return any(move.new is None for move in moves)
+    except OSError:
+        return False
+    return any(move.new == found.object_id for move in moves)
+
+
+def _marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str]]:
+    """A mark for each file at or below a path; folders have none, for they change whenever a file comes or goes.
+
+    What cannot be looked at has a mark too: an agent may have gone too deep for any path.
+    """
+    pending, own = [(path, name)], _own_output()
+    while pending:
+        path, name = pending.pop()
+        try:
+            about = path.lstat()
+            if stat.S_ISDIR(about.st_mode):
+                pending += [(entry, f"{name}/{entry.name}") for entry in path.iterdir()]
+                continue
+            if any(os.path.samestat(about, one) for one in own):
+                continue
+            content = _digest(path) if with_content and stat.S_ISREG(about.st_mode) else ""
+        except FileNotFoundError:
+            continue
+        except OSError:
+            yield name, "cannot be looked at"
+            continue
+        times = f"{about.st_mtime_ns} {about.st_ctime_ns}"
+        yield name, f"{about.st_mode} {about.st_ino} {about.st_size} {times} {content}"
+
+
+def _own_output() -> list[os.stat_result]:
+    """The files that our own words go to, as with `phasegate run 2>log`: no agent wrote there."""
+    found = []
+    for descriptor in (1, 2):
+        with suppress(OSError):  # closed
+            found.append(os.fstat(descriptor))
+    return found
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

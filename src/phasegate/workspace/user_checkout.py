@@ -1,0 +1,290 @@
+"""A checkout of the person's own, on a branch that is about to move: moved along if it is clean, never overwritten.
+
+What the person has not committed is not touched: one such file and everything stops, with its name. A
+file that already is what it is about to become is no obstacle, so that a move that was cut off can be ended; nor is
+one that a power failure left empty while we wrote it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from phasegate.core.paths.repo_path import ancestors
+from phasegate.files.durable_write import sync_file_system, sync_folders
+from phasegate.files.safe_open import folder_beneath, opened_folder
+from phasegate.git import GitFailed, ask_as_the_person, git
+from phasegate.workspace.checkout_files import CheckoutLimits, look
+from phasegate.workspace.objects import Version
+from phasegate.workspace.ref_log import Move, moves_since, note_moves
+from phasegate.workspace.repository import Repository, git_dir_in, temporary_folder
+from phasegate.workspace.repository_locks import RepositoryLock
+from phasegate.workspace.tree_diff import Difference, differences, parse_raw
+
+_UNDER_WAY = {
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase",
+}
+# How the person's files are written; nothing here can name a program.
+_FILE_SETTINGS = ("autocrlf", "eol", "safecrlf", "filemode", "symlinks", "ignorecase", "precomposeunicode")
+_SHOWN_PATHS = 20
+
+
+class PersonCheckout(NamedTuple):
+    folder: Path
+    git_dir: Path
+
+
+class Obstacle(NamedTuple):
+    """A person must act before the branch can move. Nothing was changed."""
+
+    folder: Path
+    reason: str
+    paths: tuple[str, ...] = ()
+
+
+class _Settings(NamedTuple):
+    options: tuple[str, ...]
+    filters: frozenset[str]
+    sparse: bool
+
+
+def checkout_on(repository: Repository, ref: str) -> PersonCheckout | Obstacle | None:
+    """The checkout that has a branch checked out, or one that is in the middle of rebasing it."""
+    said = git(repository.refs_place, "worktree", "list", "--porcelain", "-z").stdout
+    for record in os.fsdecode(said).split("\0\0"):
+        lines = record.strip("\0").split("\0")
+        folder = Path(lines[0].removeprefix("worktree "))
+        git_dir = git_dir_in(folder)
+        if git_dir is None or "bare" in lines:
+            continue
+        if f"branch {ref}" in lines:
+            return PersonCheckout(folder, git_dir)
+        if _rebases(git_dir, ref):
+            return Obstacle(folder, f"a rebase of {ref.removeprefix('refs/heads/')} is under way")
+    return None
+
+
+def _rebases(git_dir: Path, ref: str) -> bool:
+    heads = (git_dir / kind / "head-name" for kind in ("rebase-merge", "rebase-apply"))
+    return any(head.is_file() and head.read_text().strip() == ref for head in heads)
+
+
+@contextmanager
+def held_index(
+    repository: Repository, lock: RepositoryLock, checkout: PersonCheckout, old: str, new: str
+) -> Iterator[Movement | Obstacle]:
+    """A movement of a checkout, while no other git can change its index; or what is in the way of that."""
+    under_way = next((what for name, what in _UNDER_WAY.items() if (checkout.git_dir / name).exists()), None)
+    index_lock = checkout.git_dir / "index.lock"
+    lock.announce([index_lock])
+    if under_way is not None:
+        yield Obstacle(checkout.folder, f"{under_way} is under way")
+    elif not _made(index_lock):
+        yield Obstacle(checkout.folder, f"another git is at work, or died there: {index_lock}")
+    else:
+        try:
+            with temporary_folder(repository) as room:
+                yield Movement(repository, lock, checkout, room / "index", old, new)
+        finally:
+            index_lock.unlink(missing_ok=True)
+
+
+def _made(path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    except FileExistsError:
+        return False
+    return True
+
+
+class Movement:
+    """The work on a private copy of the person's index; theirs is replaced when all files are in place."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        lock: RepositoryLock,
+        checkout: PersonCheckout,
+        index: Path,
+        old: str,
+        new: str,
+    ) -> None:
+        self._repository, self._lock, self._checkout = repository, lock, checkout
+        self._index, self._old, self._new = index, old, new
+        self._changes: list[Difference] = []
+        self._settings = _settings_of(checkout)
+        self._place = repository.place(index, checkout.folder, raw=False)
+
+    def forward(self) -> Obstacle | None:
+        """Write the files of the new commit, or say what is in the way."""
+        try:
+            return self._forward()
+        except GitFailed as error:  # an index of a kind that only the person's own git can read, for instance
+            return Obstacle(self._checkout.folder, error.message)
+
+    def _forward(self) -> Obstacle | None:
+        own_index = self._checkout.git_dir / "index"
+        if self._settings.sparse or not own_index.is_file():
+            return Obstacle(self._checkout.folder, "a sparse checkout, or one without an index, is not moved by us")
+        shutil.copy2(own_index, self._index)  # with its time: that is how git knows which files to look at twice
+        self._changes = changes = differences(self._repository.place(), self._old, self._new)
+        obstacle = self._in_the_way(changes) or self._filtered(changes)
+        if obstacle is not None:
+            return obstacle
+        self._note([Move(path, _id(old), _id(new)) for path, old, new in changes])
+        self._read_tree(self._old, self._new)
+        self._publish()
+        return None
+
+    def _note(self, moves: Sequence[Move]) -> None:
+        """Say that it is we who change these files: where no sandbox holds, an agent would be blamed for it."""
+        folder = self._checkout.folder
+        noted = [move._replace(name=str(folder / move.name)) for move in moves]
+        note_moves(self._repository, self._lock, noted, for_good=True)
+
+    def back(self) -> None:
+        """Undo `forward`, when the branch could not be moved after all."""
+        self._note([Move(path, _id(new), _id(old)) for path, old, new in self._changes])
+        self._read_tree(self._new, self._old)
+        self._publish()
+
+    def _read_tree(self, source: str, target: str) -> None:
+        options, out = self._settings.options, self._lock.descriptor
+        git(self._place, "read-tree", "-m", "-u", source, target, settings=options, stdout_to=out)
+
+    def _publish(self) -> None:
+        """The lock file becomes the index, as git itself does it."""
+        index_lock = self._checkout.git_dir / "index.lock"
+        index_lock.write_bytes(self._index.read_bytes())
+        for place in (self._checkout.folder, index_lock.parent):  # git syncs no file of a checkout
+            sync_file_system(place)
+        index_lock.replace(self._checkout.git_dir / "index")
+        sync_folders(index_lock.parent, index_lock.parent)
+        _made(index_lock)
+
+    def _in_the_way(self, changes: Sequence[Difference]) -> Obstacle | None:
+        """What the person has not committed, unless it is what the move would bring anyway."""
+        options = self._settings.options
+        git(self._place, "update-index", "-q", "--refresh", settings=options, accept=(0, 1))
+        arguments = ("diff-index", "--raw", "-z", "--no-renames", "--ignore-submodules=dirty", self._old)
+        touched = {change.path for change in parse_raw(git(self._place, *arguments, settings=options).stdout)}
+        with opened_folder(self._checkout.folder) as root:
+            arrived = [change for change in changes if self._is_there(root, change)]
+            remains = self._remains(root, changes)
+            settled = {change.path for change in arrived} | remains.keys()
+            overwritten = _untracked(root, changes, settled)
+            paths = sorted((touched - settled) | overwritten)
+            if paths:
+                return Obstacle(self._checkout.folder, "files that are not committed", tuple(paths[:_SHOWN_PATHS]))
+            for path in (path for path, is_there in remains.items() if is_there):
+                folder, _, name = path.rpartition("/")
+                with folder_beneath(root, folder) as inside:
+                    os.unlink(name, dir_fd=inside)  # git would not write over it
+        self._accept(arrived)
+        return None
+
+    def _remains(self, root: int, changes: Sequence[Difference]) -> dict[str, bool]:
+        """What a power failure left of files that we were writing, and whether it is there: empty ones, and none."""
+        last = {move.name: move for move in moves_since(self._repository, 0)}
+        found = {}
+        for path, old, new in changes:
+            name = str(self._checkout.folder / path)
+            if new is not None and last.get(name) == Move(name, _id(old), _id(new)):
+                about = _about(root, path)
+                if about is None or (stat.S_ISREG(about.st_mode) and about.st_size == 0):
+                    found[path] = about is not None
+        return found
+
+    def _is_there(self, root: int, change: Difference) -> bool:
+        """Whether a path already holds what it will hold after the move."""
+        about = _about(root, change.path)
+        if change.new is None or about is None:
+            return change.new is None and about is None
+        if not (stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode)):
+            return False
+        found = look(root, change.path, about, self._repository.hash_name, CheckoutLimits(file_bytes=about.st_size))
+        return (found.mode, found.object_id) == change.new
+
+    def _accept(self, arrived: Sequence[Difference]) -> None:
+        """Tell the private index about files that are there already: git would take them for somebody's edits."""
+        if not arrived:
+            return
+        gone = Version("0", "0" * len(self._old))
+        lines = (
+            f"{version.mode} {version.object_id}\t{path}" for path, _, new in arrived for version in (new or gone,)
+        )
+        data = b"".join(os.fsencode(line) + b"\0" for line in lines)
+        git(self._place, "update-index", "-z", "--index-info", stdin=data)
+        git(self._place, "update-index", "-q", "--refresh", settings=self._settings.options, accept=(0, 1))
+
+    def _filtered(self, changes: Sequence[Difference]) -> Obstacle | None:
+        """Files that only a program of the person's can write (Git LFS): we run none."""
+        written = [change.path for change in changes if change.new is not None]
+        if not self._settings.filters or not written:
+            return None
+        with temporary_folder(self._repository) as room:
+            place = self._repository.place(room / "index", raw=False)
+            git(place, "read-tree", self._new)
+            asked = b"".join(os.fsencode(path) + b"\0" for path in written)
+            said = git(place, "check-attr", "-z", "--cached", "--stdin", "filter", stdin=asked).stdout
+        fields = os.fsdecode(said).split("\0")
+        paths = [path for path, name in zip(fields[::3], fields[2::3], strict=False) if name in self._settings.filters]
+        if not paths:
+            return None
+        return Obstacle(self._checkout.folder, "files that need a filter program to be written", tuple(paths))
+
+
+def _id(version: Version | None) -> str | None:
+    return None if version is None else version.object_id
+
+
+def _untracked(root: int, changes: Sequence[Difference], settled: set[str]) -> set[str]:
+    """Files that git does not know and the move would overwrite, ignored ones too."""
+    tracked = {change.path for change in changes if change.old is not None}
+    found: set[str] = set()
+    for change in changes:
+        if change.old is None and change.path not in settled:
+            found.update(path for path in _occupied(root, change.path) if path not in tracked)
+    return found
+
+
+def _occupied(root: int, path: str) -> Iterator[str]:
+    """What lies at a path, below it, or is a file where the way to it needs a folder."""
+    for folder in reversed(ancestors(path)[1:]):
+        above = _about(root, folder)
+        if above is not None and not stat.S_ISDIR(above.st_mode):
+            yield folder
+            return
+    about = _about(root, path)
+    if about is not None and stat.S_ISDIR(about.st_mode):
+        for name, _, files, _ in os.fwalk(path, dir_fd=root):
+            yield from (f"{name}/{file}" for file in files)
+    elif about is not None:
+        yield path
+
+
+def _about(root: int, path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path, dir_fd=root, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _settings_of(checkout: PersonCheckout) -> _Settings:
+    """What the person's own configuration says about how files are written, and which filters it has."""
+    said = ask_as_the_person(checkout.folder, "config", "-z", "--get-regexp", r"^(core|filter)\.")
+    pairs = [entry.partition("\n")[::2] for entry in os.fsdecode(said.stdout).split("\0") if entry]
+    settings = dict(pairs)
+    names = (f"core.{name}" for name in _FILE_SETTINGS)
+    options = tuple(part for name in names if name in settings for part in ("-c", f"{name}={settings[name]}"))
+    filters = frozenset(name[7:].rpartition(".")[0] for name, value in pairs if name.startswith("filter.") and value)
+    return _Settings(options, filters, settings.get("core.sparsecheckout", "false") not in ("false", "0", "no", ""))

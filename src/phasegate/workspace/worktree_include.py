@@ -1,0 +1,88 @@
+"""Ignored files of the person's that an agent's checkout needs too, such as `.env`: `.worktreeinclude` names them.
+
+The file has the form of `.gitignore`. What it matches is brought along only where git ignores it as well: what git does
+not track and does not ignore is work of the person's, and no agent's to have.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from phasegate.errors import ConfigError
+from phasegate.files import open_new, open_plain
+from phasegate.files.safe_open import closing_descriptor, make_beneath, open_beneath, opened_folder
+from phasegate.git import Place, git
+from phasegate.workspace.repository import Repository, read_blobs, temporary_folder
+from phasegate.workspace.tree_diff import tree_entries
+
+NAME = ".worktreeinclude"
+MOST_FILES, MOST_BYTES = 50_000, 2 * 1024**3
+_READ = os.O_RDONLY | os.O_NONBLOCK
+
+
+def included_files(repository: Repository, origin: str, own_folders: Sequence[str]) -> tuple[str, ...]:
+    """The ignored files to bring along, as the person's commit `origin` names them; else as a file of theirs does."""
+    text = _patterns(repository, origin)
+    if not text.strip():
+        return ()
+    place = Place(repository.git_dir, repository.objects, repository.git_dir / "index", repository.root)
+    with temporary_folder(repository) as room:
+        (room / NAME).write_bytes(text)
+        matched = _untracked(place, f"--exclude-from={room / NAME}")
+    found = matched & _untracked(place, "--exclude-standard") if matched else matched
+    paths = tuple(sorted(path for path in found if path.partition("/")[0] not in own_folders))
+    if len(paths) > MOST_FILES:
+        raise ConfigError(f"{NAME} matches more than {MOST_FILES} files", "name single files: a setup makes the rest")
+    return paths
+
+
+def _untracked(place: Place, excluded: str) -> set[str]:
+    """The files that git does not track and that a rule leaves out; a repository of its own counts as none."""
+    listed = git(
+        place, "ls-files", "-z", "--others", "--ignored", excluded, settings=("-C", str(place.work_tree))
+    ).stdout
+    return {os.fsdecode(path) for path in listed.split(b"\0") if path and not path.endswith(b"/")}
+
+
+def _patterns(repository: Repository, origin: str) -> bytes:
+    """A tracked one is read from the commit: the one that lies there may be of a branch that an agent wrote."""
+    for entry in tree_entries(repository, origin):
+        about, _, path = entry.partition(b"\t")
+        if path == os.fsencode(NAME):
+            blob = about.split()[2].decode()
+            return read_blobs(repository.place(), [blob])[blob]
+    with suppress(OSError), closing_descriptor(open_plain(repository.root / NAME)) as file:
+        tracked = Place(repository.git_dir, repository.objects, repository.git_dir / "index", repository.root)
+        if not git(tracked, "ls-files", "-z", "--", NAME, settings=("-C", str(repository.root))).stdout:
+            return os.read(file, 100_000)
+    return b""
+
+
+def lay_included(root: Path, paths: Sequence[str], checkout: Path) -> tuple[str, ...]:
+    """Copy these plain files into a checkout; what is there already stays, and no link is followed on either side."""
+    laid, left = [], MOST_BYTES
+    with opened_folder(root) as source, opened_folder(checkout) as target:
+        for path in paths:
+            with suppress(OSError), closing_descriptor(open_beneath(source, path.split("/"), _READ)) as file:
+                left -= os.fstat(file).st_size
+                if left < 0:
+                    raise ConfigError(f"{NAME} matches more than {MOST_BYTES >> 20} MiB", "name single files")
+                if stat.S_ISREG(os.fstat(file).st_mode):
+                    _copy(file, target, path)
+                    laid.append(path)
+    return tuple(laid)
+
+
+def _copy(file: int, target: int, path: str) -> None:
+    *folders, name = path.split("/")
+    with (
+        closing_descriptor(make_beneath(target, folders)) as folder,
+        os.fdopen(os.dup(file), "rb") as source,
+        os.fdopen(open_new(name, os.fstat(file).st_mode & 0o777, folder), "wb") as copy,
+    ):
+        shutil.copyfileobj(source, copy)

@@ -1,0 +1,98 @@
+"""Which levels hold, and which one is taken."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phasegate.errors import EnvironmentUnavailable
+from phasegate.sandbox import probe as probing
+from phasegate.sandbox.probe import Holding, choose, holding
+from phasegate.sandbox.request import Level
+
+
+def on_a_machine_with(monkeypatch: pytest.MonkeyPatch, *levels: Level) -> None:
+    """A machine that has these levels and no others."""
+    found = {level: Holding(level, level in levels, "bubblewrap is not installed") for level in Level}
+    monkeypatch.setattr(probing, "holding", found.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("holds", "needs_network", "expected"),
+    [
+        ([Level.NONE, Level.WORKTREE, Level.OFFLINE], True, Level.WORKTREE),
+        ([Level.NONE, Level.WORKTREE, Level.OFFLINE], False, Level.OFFLINE),
+        ([Level.NONE, Level.WORKTREE], False, Level.WORKTREE),
+        ([Level.NONE], True, Level.NONE),
+        ([Level.NONE], False, Level.NONE),
+    ],
+)
+def test_by_default_the_strongest_level_is_taken_that_holds_and_leaves_what_is_needed(
+    monkeypatch: pytest.MonkeyPatch, holds: list[Level], needs_network: bool, expected: Level
+) -> None:
+    on_a_machine_with(monkeypatch, *holds)
+    assert choose(None, needs_network) is expected
+
+
+@pytest.mark.demand("D6.f")
+@pytest.mark.parametrize("level", [Level.WORKTREE, Level.OFFLINE])
+def test_a_configured_level_that_does_not_hold_is_refused_with_a_hint(
+    monkeypatch: pytest.MonkeyPatch, level: Level
+) -> None:
+    on_a_machine_with(monkeypatch, Level.NONE)
+    with pytest.raises(EnvironmentUnavailable, match="bubblewrap is not installed") as refused:
+        choose(level, needs_network=False)
+    assert refused.value.hint
+
+
+def test_a_configured_level_is_never_weakened(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_machine_with(monkeypatch, *Level)
+    assert choose(Level.OFFLINE, needs_network=True) is Level.OFFLINE
+    assert choose(Level.NONE, needs_network=False) is Level.NONE
+
+
+def test_level_none_always_holds_and_says_that_it_enforces_nothing() -> None:
+    assert holding(Level.NONE).holds
+    assert "nothing is enforced" in holding(Level.NONE).gaps[0]
+
+
+def test_a_machine_without_bubblewrap_says_so(tmp_path: Path) -> None:
+    assert probed(str(tmp_path), tmp_path) == [
+        "none True ",
+        "worktree False bubblewrap is not installed",
+        "offline False bubblewrap is not installed",
+    ]
+
+
+def probed(path: str, home: Path) -> list[str]:
+    """What a new process with this PATH says about each level."""
+    code = """if True:
+        from phasegate.sandbox.request import Level
+        from phasegate.sandbox.probe import holding
+        for found in map(holding, Level):
+            print(found.level, found.holds, found.why_not)
+    """
+    argv = [sys.executable, "-c", code]
+    env = {"PATH": path, "HOME": str(home)}
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("pretender", "why"),
+    [
+        ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "could write outside|shares our PID namespace"),
+        ("echo bwrap: setting up uid map: Permission denied >&2; exit 1", "Permission denied"),
+        ("exit 0", "without a word"),
+    ],
+)
+def test_a_bubblewrap_that_holds_nothing_is_found_out(tmp_path: Path, pretender: str, why: str) -> None:
+    """Only what was tried counts: a program of that name that runs the job without a cage is no sandbox."""
+    tool = tmp_path / "bwrap"
+    tool.write_text(f"#!/bin/sh\n{pretender}\n")
+    tool.chmod(0o755)
+    none, *sandboxed = probed(f"{tmp_path}:/usr/bin:/bin", tmp_path)
+    assert none == "none True "
+    assert all("False" in line and any(reason in line for reason in why.split("|")) for line in sandboxed)
