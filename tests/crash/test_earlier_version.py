@@ -68,5 +68,7 @@ def test_a_run_that_an_earlier_version_left_half_way_continues_to_its_merge(repo
 def test_a_changed_entry_of_an_earlier_version_is_found(repository: Path) -> None:
     """The control: the verification above would have noticed."""
     trail = next((repository / ".phasegate/audit").rglob("*.jsonl"))
-    trail.write_bytes(trail.read_bytes().replace(b'"exit_code":0', b'"exit_code":1', 1).replace(b'"code":0', b'"code":1'))
+    trail.write_bytes(
+        trail.read_bytes().replace(b'"exit_code":0', b'"exit_code":1', 1).replace(b'"code":0', b'"code":1')
+    )
     assert phasegate(repository, "audit", "verify").returncode == 1

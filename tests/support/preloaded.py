@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-_LOADED = ("audit", "dispatch", "running")
+_LOADED = ("audit", "dispatch", "run")
 
 
 class Preloaded:

@@ -12,8 +12,9 @@ from phasegate.core.display.status import next_commands
 from phasegate.core.machine import feature_events as events
 from phasegate.core.machine import package_events
 from phasegate.core.machine.feature_machine import decide, take
-from phasegate.core.machine.feature_state import AT_A_FORGE, Feature, FeatureAction, Step
+from phasegate.core.machine.feature_state import Feature, FeatureAction, Step
 from phasegate.core.machine.package_events import End
+from phasegate.core.machine.wait_reasons import AT_A_FORGE
 from phasegate.core.workflow.gate import GateOutcome
 from phasegate.core.workflow.lifecycle import Refusal, Stage, state_view
 from phasegate.core.workflow.workflows import gate_name, resolve_display_name

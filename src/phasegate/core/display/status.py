@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from phasegate.core.display.next_steps import next_steps
-from phasegate.core.machine.feature_state import AT_A_FORGE
+from phasegate.core.machine.wait_reasons import AT_A_FORGE
 from phasegate.core.text.visible import visible
 from phasegate.core.workflow.workflows import UNMERGED, gate_name, resolve_display_name
 

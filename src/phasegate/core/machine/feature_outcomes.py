@@ -11,7 +11,6 @@ import msgspec
 from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.machine import feature_events as events
 from phasegate.core.machine.feature_state import (
-    AT_A_FORGE,
     AT_FORGE,
     ATTESTATION,
     CLOSING,
@@ -26,6 +25,7 @@ from phasegate.core.machine.feature_state import (
 )
 from phasegate.core.machine.package_events import End, first_line
 from phasegate.core.machine.retry import given_up, run_again
+from phasegate.core.machine.wait_reasons import AT_A_FORGE
 from phasegate.core.plan.dependencies import ready, waves
 from phasegate.core.plan.work_package import State
 from phasegate.core.workflow import lifecycle

@@ -14,8 +14,6 @@ from phasegate.core.plan.work_package import State
 from phasegate.core.workflow.lifecycle import Workflow
 from phasegate.core.workflow.phases import Work
 
-AT_A_FORGE = " waits for people"  # the end of a reason: behind the last gate, a pull request
-
 
 class Step(StrEnum):
     """What the engine can do next."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 CONFIG, PROJECT = CONFIG_FILE, "agentd/project.md"
-_TEMPLATE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "prompts", "setup", "project.md")
+_TEMPLATE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "prompts", "setup", "project.md")
 _LARGEST_README_BYTES = 20_000
 _LARGEST_MANIFEST_BYTES = 1_000_000
 _MOST_FOLDERS = 30

@@ -17,7 +17,7 @@ from phasegate.interfaces.html.svg import clock, duration, feature_rows, gantt, 
 def report_page(report: ReportView, made: str) -> str:
     """The whole page."""
     view = report.view
-    style = (Path(__file__).parent / "board" / "static" / "board.css").read_text(encoding="utf-8")
+    style = (Path(__file__).parents[1] / "board" / "static" / "board.css").read_text(encoding="utf-8")
     title = view.card.description or view.card.feature
     head = tag(
         "head",
